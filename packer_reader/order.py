@@ -1,0 +1,296 @@
+"""Which samples, in which order: the epoch as arithmetic. Pure; order version 1.
+
+Containers (shards, or an LMDB file) are cut into *blocks* of consecutive samples. A keyed permutation, computed and never
+stored, orders the blocks anew for each (seed, epoch) and lays them on a ring that is turned by a random amount: the *base
+order*. It is cut into *cells* of a quarter of the shuffle buffer; each cell is shuffled and dealt in four parts to itself
+and the next three. What a cell was dealt, shuffled again, is an *output cell*, and output cells end to end are the epoch.
+A reader therefore holds at most `window` samples, and any position can be computed without the ones before it.
+
+With several *lanes* the containers are dealt to equal ranges of samples, each lane runs by itself, and a global batch takes
+the same number of positions from each.
+
+Guarantees, for every store, window, block, lanes, ranks and workers: each sample once per epoch; a pure function of
+(sizes, seed, epoch, window, block, lanes); a sample is equally likely at every position of its lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from packer_reader.permutation import key, scatter, shuffle
+
+__all__ = ["ORDER_VERSION", "Batches", "EpochOrder", "OrderSpec", "Tail", "default_block"]
+
+Ints = npt.NDArray[np.int64]
+Tail = Literal["keep", "drop", "pad"]
+
+ORDER_VERSION = 1
+SPREAD = 4
+"""Cells that one base cell is dealt to: constant of order version 1."""
+_SLOT_GROUP = 256
+"""Slots are looked up in aligned groups: one call of `scatter` on 256 costs what a call on one does."""
+_BLOCK, _BASE_CELL, _OUTPUT_CELL, _LANES, _TURN = 1, 2, 3, 4, 5
+"""First parts of the hash keys."""
+
+
+def default_block(mean_bytes: int, window: int, largest: int, *, shuffled: bool) -> int:
+    """Samples per block: near 8 MiB, a small part of the window, dividing the largest container evenly.
+
+    Args:
+        mean_bytes: mean stored size of a sample, in bytes.
+        window: the shuffle buffer in samples.
+        largest: samples of the largest container.
+        shuffled: whether the store was shuffled when written; otherwise a window needs many more blocks.
+    """
+    part = window // 16 if shuffled else window // 256
+    mean = max(1, mean_bytes)
+    wanted = max(1, min((8 << 20) // mean, max((64 << 10) // mean, part)))
+    pieces = max(1, (2 * largest + wanted) // (2 * wanted))
+    return max(1, -(-largest // pieces))
+
+
+@dataclass(frozen=True)
+class OrderSpec:
+    """What an order depends on, apart from the epoch."""
+
+    sizes: Ints
+    """Samples per container, int64 (containers,), in store order."""
+    seed: int
+    """0 to 2^64-1."""
+    window: int
+    """The shuffle buffer in samples, per lane; at least 1."""
+    block: int
+    """Consecutive samples that stay together in the base order; at least 1."""
+    lanes: int = 1
+    """Independent parts of the store, for many machines."""
+    shuffled: bool = True
+    """False gives the stored order."""
+
+    @cached_property
+    def total(self) -> int:
+        """Samples in all."""
+        return int(self.sizes.sum())
+
+    def lane_size(self, lane: int) -> int:
+        """Samples of one lane; lanes differ by one at most."""
+        return -(-self.total * (lane + 1) // self.lanes) - -(-self.total * lane // self.lanes)
+
+    @cached_property
+    def _line(self) -> tuple[Ints, Ints]:
+        """Containers in lane order: first sample id of each, and where each ends on the line."""
+        first = np.cumsum(self.sizes) - self.sizes
+        if self.lanes > 1 and self.shuffled:
+            dealt = shuffle(len(self.sizes), key(_LANES, self.seed))
+        else:
+            dealt = np.arange(len(self.sizes))
+        return first[dealt], np.cumsum(self.sizes[dealt])
+
+    def pieces(self, lane: int) -> tuple[Ints, Ints]:
+        """The runs of sample ids that one lane owns: (first ids, counts), without empty ones."""
+        first, ends = self._line
+        start = -(-self.total * lane // self.lanes)
+        stop = start + self.lane_size(lane)
+        starts = ends - np.diff(ends, prepend=0)
+        low, high = np.maximum(starts, start), np.minimum(ends, stop)
+        keep = high > low
+        return (first + low - starts)[keep], (high - low)[keep]
+
+
+class EpochOrder:
+    """One lane of one epoch: output positions to sample ids.
+
+    Memory: about 100 bytes per container while it is made, 40 afterwards, and 20 bytes per sample of the window.
+    """
+
+    def __init__(self, spec: OrderSpec, epoch: int, lane: int = 0) -> None:
+        """Make ready to answer; `epoch` is 0 to 2^64-1."""
+        self._first, counts = spec.pieces(lane)
+        self._starts = np.cumsum(counts) - counts
+        self._shuffled = spec.shuffled
+        self.size = int(counts.sum())
+        if not (self.size and spec.shuffled):
+            return
+        self._keys = (spec.seed, epoch, lane)
+        self._block = spec.block
+        self._lay_blocks(counts)
+        self._lay_cells(spec.window)
+
+    def _lay_blocks(self, counts: Ints) -> None:
+        k = self._block
+        blocks = -(-counts // k)
+        ends = np.cumsum(blocks)
+        self._blocks, self._first_block = int(ends[-1]), ends - blocks
+        self._block_key = key(_BLOCK, *self._keys)
+        self._turn = key(_TURN, *self._keys) % self.size
+        lack = k * blocks - counts
+        short = lack > 0
+        slots = scatter(ends[short] - 1, self._blocks, self._block_key, inverse=True)
+        by_slot = np.argsort(slots, kind="stable")
+        totals = np.cumsum(lack[short][by_slot])
+        self._padding = np.concatenate([np.zeros(1, np.int64), totals])
+        self._after_short = (slots[by_slot] + 1) * k - totals
+        self._slot_groups: dict[int, Ints] = {}
+
+    def _lay_cells(self, window: int) -> None:
+        if window >= self.size:
+            self._spread, self._cells = 1, 1
+        else:
+            self._spread = min(SPREAD, window)
+            self._cells = -(-self.size // (window // self._spread))
+        self._cell, self._longer = divmod(self.size, self._cells)
+        self._base_cells: dict[int, Ints] = {}
+        self._output_cell: tuple[int, Ints] = (-1, np.empty(0, np.int64))
+
+    def ids(self, start: int, stop: int) -> Ints:
+        """Sample ids at output positions `start..stop-1`, int64 (stop - start,).
+
+        Positions must lie in `0..size`; ask for them in rising order to compute each cell once.
+        """
+        if not self._shuffled:
+            place = np.arange(start, stop)
+            piece = np.searchsorted(self._starts, place, "right") - 1
+            return self._first[piece] + place - self._starts[piece]
+        parts = []
+        while start < stop:
+            cell = self._cell_of(start)
+            low = self._start(cell)
+            end = min(stop, self._start(cell + 1))
+            parts.append(self._output(cell)[start - low : end - low])
+            start = end
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _start(self, cell: int) -> int:
+        return cell * self._cell + min(cell, self._longer)
+
+    def _cell_of(self, position: int) -> int:
+        long_part = self._longer * (self._cell + 1)
+        if position < long_part:
+            return position // (self._cell + 1)
+        return self._longer + (position - long_part) // self._cell
+
+    def _output(self, cell: int) -> Ints:
+        if self._output_cell[0] == cell:
+            return self._output_cell[1]
+        c, spread = self._cell, self._spread
+        needed = [(cell - j) % self._cells for j in range(spread - 1, -1, -1)]
+        self._base_cells = {t: held for t, held in self._base_cells.items() if t in needed}
+        parts = []
+        for j, t in zip(range(spread - 1, -1, -1), needed, strict=True):
+            parts.append(self._base_cell(t)[c * j // spread : c * (j + 1) // spread])
+        parts.append(self._base_cell(cell)[c:])
+        dealt = np.concatenate(parts)
+        if spread > 1:
+            dealt = dealt[shuffle(len(dealt), key(_OUTPUT_CELL, *self._keys, cell))]
+        self._output_cell = (cell, dealt)
+        return dealt
+
+    def _base_cell(self, cell: int) -> Ints:
+        held = self._base_cells.get(cell)
+        if held is None:
+            start, stop = self._start(cell), self._start(cell + 1)
+            held = self._base(start, stop)[shuffle(stop - start, key(_BASE_CELL, *self._keys, cell))]
+            self._base_cells[cell] = held
+        return held
+
+    def _base(self, start: int, stop: int) -> Ints:
+        """Sample ids in the base order, at places `start..stop-1` of the turned ring."""
+        place = (np.arange(start, stop) + self._turn) % self.size
+        padded = place + self._padding[np.searchsorted(self._after_short, place, "right")]
+        slot, offset = np.divmod(padded, self._block)
+        block = self._block_at(slot)
+        piece = np.searchsorted(self._first_block, block, "right") - 1
+        return self._first[piece] + (block - self._first_block[piece]) * self._block + offset
+
+    def _block_at(self, slots: Ints) -> Ints:
+        groups = slots // _SLOT_GROUP
+        wanted = np.unique(groups)
+        held = {g: self._slot_groups[g] for g in wanted.tolist() if g in self._slot_groups}
+        for g in wanted.tolist():
+            if g not in held:
+                places = np.arange(g * _SLOT_GROUP, min((g + 1) * _SLOT_GROUP, self._blocks))
+                held[g] = scatter(places, self._blocks, self._block_key)
+        self._slot_groups = held
+        base = np.searchsorted(wanted, groups) * _SLOT_GROUP
+        table = np.concatenate([held[g] for g in wanted.tolist()])
+        return table[base + slots % _SLOT_GROUP]
+
+
+@dataclass
+class Batches:
+    """The batches of one epoch as one rank sees them.
+
+    Global batch `g` is the same whatever the number of ranks and workers; rank r takes the r-th contiguous part of it.
+    """
+
+    spec: OrderSpec
+    epoch: int
+    global_batch: int
+    """Samples of a global batch, over all ranks; a multiple of the lanes."""
+    tail: Tail = "keep"
+    """What becomes of a last batch that is not full: kept short, dropped, or padded with the lane's first samples."""
+    start: int = 0
+    """Samples of the epoch already consumed (with lanes: a multiple of them)."""
+    rank: int = 0
+    world_size: int = 1
+    _lanes: dict[int, EpochOrder] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        """Batches left in the epoch: the same on every rank."""
+        per_lane, first = self.global_batch // self.spec.lanes, self.start // self.spec.lanes
+        if self.tail == "drop":
+            return max(0, self.spec.total // self.spec.lanes - first) // per_lane
+        return -(-max(0, -(-self.spec.total // self.spec.lanes) - first) // per_lane)
+
+    def last_size(self) -> int:
+        """Samples of the last global batch under `keep`; 0 when there is none."""
+        left = self.spec.total - self.start
+        return (left - 1) % self.global_batch + 1 if left > 0 else 0
+
+    def batch(self, number: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Sample ids of this rank's part of global batch `number`, and which of them are not padding.
+
+        Returns:
+            int64 (n,) and bool (n,); n is `global_batch / world_size` but in an uneven or short batch.
+        """
+        spans = [self._span(lane, number) for lane in range(self.spec.lanes)]
+        total = sum(stop - start for start, stop in spans)
+        low = -(-total * self.rank // self.world_size)
+        high = -(-total * (self.rank + 1) // self.world_size)
+        ids, valid = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
+        passed = 0
+        for lane, (start, stop) in enumerate(spans):
+            a, b = max(start, start + low - passed), min(stop, start + high - passed)
+            passed += stop - start
+            if a < b:
+                part, real = self._positions(lane, a, b)
+                ids.append(part)
+                valid.append(real)
+        return np.concatenate(ids), np.concatenate(valid)
+
+    def _span(self, lane: int, number: int) -> tuple[int, int]:
+        per_lane = self.global_batch // self.spec.lanes
+        start = self.start // self.spec.lanes + number * per_lane
+        stop = start + per_lane
+        if self.tail == "pad":
+            return start, stop
+        size = self.spec.lane_size(lane)
+        return min(start, size), min(stop, size)
+
+    def _positions(self, lane: int, start: int, stop: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        order = self._lanes.get(lane)
+        if order is None:
+            order = self._lanes[lane] = EpochOrder(self.spec, self.epoch, lane)
+        end = min(stop, max(start, order.size))
+        parts = [order.ids(start, end)] if start < end else []
+        place = max(start, end)
+        while place < stop:
+            low = place % order.size
+            high = min(order.size, low + stop - place)
+            parts.append(order.ids(low, high))
+            place += high - low
+        return np.concatenate(parts), np.arange(start, stop) < order.size
