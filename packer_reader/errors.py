@@ -7,7 +7,6 @@
     ├── OutputError                the target cannot be written
     │   └── ResumeError            an interrupted build there belongs to another job
     ├── WorkerError                a worker process died
-    ├── InterruptError             Ctrl-C or SIGTERM                                                   exit 130, 143
     ├── StateError (ValueError)    a saved reading position belongs to other data or another order
     ├── BatchError (TypeError)     a data set is used in a way that would lose or garble samples
     ├── MissingError (ImportError) a library that only some stores or options need is not installed
@@ -35,7 +34,6 @@ __all__ = [
     "BatchError",
     "DamageError",
     "FormatError",
-    "InterruptError",
     "MissingError",
     "NotAStoreError",
     "NotFoundError",
@@ -105,12 +103,6 @@ class ResumeError(OutputError):
 
 class WorkerError(PackerError):
     """A worker process ended without an answer."""
-
-
-class InterruptError(PackerError):
-    """The user or the scheduler stopped the job; `exit_code` tells which signal it was."""
-
-    exit_code = 130
 
 
 class StateError(PackerError, ValueError):

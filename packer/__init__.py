@@ -1,0 +1,27 @@
+"""Convert raw data sets, once and offline, into stores that `packer_reader` streams into training.
+
+    packer.build("imagefolder/", "out.lmdb", Recipe(container="lmdb", resize=(256, 256), fit="crop"))
+
+The command `packer` is the same with options. Importing this package loads neither numpy nor torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from packer_reader._version import __version__
+
+if TYPE_CHECKING:
+    from packer.convert import Job, Report, build
+    from packer.recipe import Recipe
+
+__all__ = ["Job", "Recipe", "Report", "__version__", "build"]
+
+_HOMES = {"Job": "packer.convert", "Report": "packer.convert", "build": "packer.convert", "Recipe": "packer.recipe"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'packer' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

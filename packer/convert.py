@@ -1,0 +1,280 @@
+"""A build, from top to bottom: scan, plan, units in parallel, shards, columns and manifest, publish."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from packer.drive import Drive, Watcher
+from packer.output.finish import StoreFacts, finish_store
+from packer.output.journal import Journal
+from packer.output.publish import check_target, publish
+from packer.output.staging import Staging
+from packer.recipe import Recipe
+from packer.runners import make_runner
+from packer.runners.machine import usable_cpus
+from packer.runners.processes import ProcessRunner
+from packer.sinks.tar import StoreTarget, TarSink
+from packer.sources.detect import detect
+from packer.sources.refs import RefTable, RefWriter
+from packer.split import TRAIN, VAL, in_val
+from packer.unit import SplitJob
+from packer_reader.errors import PackerError, UsageError, os_error
+from packer_reader.format.names import DEFAULT_PREFIX
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from packer.sample import Problem
+    from packer.sinks.base import Sink
+    from packer.sources.base import Listing, Source
+    from packer_reader.format.manifest import Manifest
+
+__all__ = ["Job", "Report", "Split", "build", "choose_codec", "divide"]
+
+
+class _Silent:
+    """A watcher that draws nothing."""
+
+    def begin(self, what: str, total: int) -> None:
+        """Nothing."""
+
+    def advance(self, samples: int, source_bytes: int, skipped: int) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """How a build is run; none of it shows in the bytes."""
+
+    workers: int | None = None
+    """Processes; None takes what this job may use of the machine."""
+    runner: str = "processes"
+    source_type: str | None = None
+    """None detects it."""
+    resume: bool = True
+    """Go on with an interrupted build of the same recipe and source."""
+    overwrite: bool = False
+    """Replace a store that we wrote."""
+    stop_on_error: bool = False
+    """Fail at the first sample that cannot be converted."""
+    watcher: Watcher = field(default_factory=_Silent)
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and not 1 <= self.workers <= 1024:
+            raise UsageError(f"--workers is {self.workers!r}, it must be a whole number from 1 to 1024")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a build."""
+
+    store: str
+    found: int
+    written: int
+    skipped: int
+    records: int
+    bytes: int
+    """Stored bytes of all fields."""
+    shards: int
+    seconds: float
+    errors: dict[str, int]
+    """Skipped samples by failure class."""
+    reencoded: dict[str, int]
+    """Samples stored in another codec, by `from>to`."""
+    splits: dict[str, int]
+    """Samples by split; empty without splits."""
+    workers: int
+    manifests: tuple[Manifest, ...] = field(repr=False, default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        rate = self.written / self.seconds if self.seconds else 0.0
+        return {"store": self.store, "found": self.found, "written": self.written, "skipped": self.skipped,
+                "samples": self.written, "records": self.records, "bytes": self.bytes, "shards": self.shards,
+                "seconds": round(self.seconds, 3), "samples_per_s": round(rate, 1), "errors": self.errors,
+                "reencoded": self.reencoded, "splits": self.splits, "workers": self.workers}
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a listing."""
+
+    name: str | None
+    members: np.ndarray[Any, np.dtype[np.uint64]] | None
+    """Numbers of its refs, ascending; None means all."""
+    count: int
+    problems: tuple[Problem, ...]
+    """Its samples that were refused while listing."""
+
+
+def build(source: str, target: str, recipe: Recipe, job: Job | None = None) -> Report:
+    """Convert a source into a store, or into a folder of one store per split.
+
+    Args:
+        source: the raw data.
+        target: the store to make; a folder. Absent, or replaced with `job.overwrite`.
+        recipe: what to make.
+        job: how to run it.
+
+    Raises:
+        PackerError: any failure; an interrupted build can be resumed by the same call.
+    """
+    job = job or Job()
+    started = time.monotonic()
+    out = Path(target)
+    origin = detect(source, job.source_type)
+    check_target(out, Path(source), overwrite=job.overwrite)
+    with Staging(Path(out.parent.resolve() / out.name), resume=job.resume) as staging:
+        try:
+            manifests, workers = _build(origin, staging, recipe, job)
+            publish(staging.store, out)
+        except OSError as error:
+            raise os_error(error, "writing", error.filename or staging.path) from error
+        staging.published = True
+    return _report(target, manifests, workers, time.monotonic() - started)
+
+
+def _build(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[list[Manifest], int]:
+    staging.refs.mkdir(exist_ok=True)
+    job.watcher.begin("scanning", 0)
+    with RefWriter(staging.refs) as refs:
+        listing = source.scan(refs)
+    for notice in listing.notices:
+        job.watcher.say(notice)
+    versions = _versions(recipe)
+    staging.agree({"recipe": recipe.to_json(), "listing": listing.digest, "versions": versions})
+    splits = divide(recipe, listing, RefTable(staging.refs))
+    units = sum(-(-split.count // recipe.unit) for split in splits)
+    workers = max(1, min(job.workers or usable_cpus(), units))
+    executor = make_runner(job.runner, workers)
+    manifests = []
+    try:
+        job.watcher.begin("converting", sum(split.count for split in splits))
+        for split in splits:
+            target = _target(staging, source, recipe, listing, split)
+            manifests.append(_convert_split(target, split, listing, versions, (executor, job)))
+    except BaseException:
+        # Let no worker write on after a failure or Ctrl-C.
+        if isinstance(executor, ProcessRunner):
+            executor.kill()
+        raise
+    executor.shutdown()
+    return manifests, workers
+
+
+def divide(recipe: Recipe, listing: Listing, refs: RefTable) -> list[Split]:
+    """The splits of a listing, by its own folders or by `--val`.
+
+    Raises:
+        UsageError: the source has splits already, or one would be empty.
+    """
+    if recipe.val is None and not listing.splits:
+        return [Split(None, None, len(refs), tuple(listing.problems))]
+    if recipe.val is not None and listing.splits:
+        raise UsageError(f"--val is given, but the source has splits already ({', '.join(listing.splits)}): leave it out")
+    names: tuple[str, ...] = listing.splits or (TRAIN, VAL)
+    numbers = refs.splits if listing.splits else in_val(recipe, refs.names(), refs.labels).astype(np.int32)
+    splits = []
+    for number, name in enumerate(names):
+        members = np.flatnonzero(numbers == number).astype("<u8")
+        problems = tuple(p for p in listing.problems if (p.split or names[0]) == name)
+        if not len(members):
+            way_out = "give a larger --val or another --seed" if recipe.val is not None else "remove its folder"
+            raise UsageError(f"split {name!r} would have none of the {len(refs)} samples: {way_out}")
+        splits.append(Split(name, members, len(members), problems))
+    return splits
+
+
+_LOSSY = {".jpg": "jpg", ".jpeg": "jpg", ".jpe": "jpg", ".jfif": "jpg", ".avif": "jpg", ".jp2": "jpg", ".webp": "webp"}
+
+
+def choose_codec(recipe: Recipe, suffixes: Counter[str]) -> str:
+    """The one codec of a store's images: as asked, or the one of most source files by extension."""
+    if recipe.encode != "keep":
+        return {"raw": "npy"}.get(recipe.encode, recipe.encode)
+    codecs: Counter[str] = Counter()
+    for suffix, count in sorted(suffixes.items()):
+        codecs[_LOSSY.get(suffix, "png")] += count
+    return max(sorted(codecs), key=lambda codec: codecs[codec], default="jpg")
+
+
+def _target(staging: Staging, source: Source, recipe: Recipe, listing: Listing, split: Split) -> StoreTarget:
+    folder = staging.store / split.name if split.name else staging.store
+    folder.mkdir(parents=True, exist_ok=True)
+    work = staging.work(split.name)
+    work.mkdir(parents=True, exist_ok=True)
+    members = None
+    if split.members is not None:
+        members = work / "members.bin"
+        split.members.tofile(members)
+    codec = choose_codec(recipe, listing.suffixes)
+    job = SplitJob(recipe, source, staging.refs, members, split.count, codec, listing.classes, work)
+    return StoreTarget(job, folder, split.name or DEFAULT_PREFIX)
+
+
+def _convert_split(
+    target: StoreTarget, split: Split, listing: Listing, versions: dict[str, str], run: tuple[Executor, Job]
+) -> Manifest:
+    executor, job = run
+    journal = Journal(target.job.work / "journal.jsonl").load()
+    sink = _sink(target)
+    shards = Drive(target.job, sink, journal, executor, job.watcher, job.stop_on_error).run()
+    ended = sink.finish()
+    if ended.get("oversized"):
+        job.watcher.say(f"{ended['oversized']} samples are larger than --size and have a shard of their own")
+    facts = StoreFacts(target, split.name, listing, split.problems, versions, ended.get("records"))
+    manifest = finish_store(facts, journal, shards)
+    if manifest.counts["found"] != split.count + len(split.problems):
+        raise PackerError(f"{manifest.counts['found']} samples were accounted for instead of "
+                          f"{split.count + len(split.problems)}: please report this; no store was written")
+    return manifest
+
+
+def _sink(target: StoreTarget) -> Sink:
+    if target.job.recipe.container == "tar":
+        return TarSink(target)
+    from packer.sinks.lmdb import LmdbSink  # noqa: PLC0415 - only LMDB stores need lmdb
+
+    return LmdbSink(target)
+
+
+def _versions(recipe: Recipe) -> dict[str, str]:
+    """Of everything that shapes bytes."""
+    packages = ["numpy", "opencv-python", "opencv-python-headless", "packer-data", "pillow", "simplejpeg", "torch"]
+    found = {name: _version(name) for name in packages + (["lmdb"] if recipe.container == "lmdb" else [])}
+    return {name: text for name, text in found.items() if text} | {"machine": platform.machine()}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except ModuleNotFoundError:
+        return ""
+
+
+def _report(store: str, manifests: list[Manifest], workers: int, seconds: float) -> Report:
+    def total(name: str) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for manifest in manifests:
+            counted.update(getattr(manifest, name))
+        return counted
+
+    counts = total("counts")
+    return Report(
+        store=store, found=counts["found"], written=counts["written"], skipped=counts["skipped"],
+        records=sum(m.records for m in manifests), bytes=sum(m.bytes for m in manifests),
+        shards=sum(m.shards for m in manifests), seconds=seconds, errors=dict(total("errors")),
+        reencoded=dict(total("reencoded")), splits={m.split: m.samples for m in manifests if m.split}, workers=workers,
+        manifests=tuple(manifests),
+    )

@@ -1,0 +1,1 @@
+"""From a staging folder to a published store: lock, journal, resume, columns and manifest, rename."""

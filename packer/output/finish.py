@@ -1,0 +1,161 @@
+"""From finished shards to a whole store: columns, class list, errors, statistics, and the manifest last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from packer.output.columns import ColumnFiles
+from packer.output.statistics import Statistics
+from packer.rows import read_rows
+from packer_reader.errors import SourceError
+from packer_reader.format.columns import COLUMN_MAGIC, canonical_json, frame_bytes
+from packer_reader.format.digest import ContentDigest
+from packer_reader.format.manifest import FieldSpec, Manifest, manifest_bytes
+from packer_reader.format.names import CLASSES, DATA_FILE, ERRORS, INFO, MANIFEST, SHARDS, column_file, line_text, shard_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from packer.output.journal import Journal, ShardDone
+    from packer.rows import UnitRows
+    from packer.sample import Problem
+    from packer.sinks.tar import StoreTarget
+    from packer.sources.base import Listing
+
+__all__ = ["StoreFacts", "finish_store"]
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """What the manifest says beyond what the units know."""
+
+    target: StoreTarget
+    split: str | None
+    listing: Listing
+    problems: Sequence[Problem]
+    """Samples of this split that were refused while listing."""
+    versions: Mapping[str, str]
+    records: int | None
+    """LMDB values; None for tar."""
+
+
+def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone]) -> Manifest:
+    """Write everything of a store but its shards.
+
+    Raises:
+        SourceError: no sample was written.
+    """
+    folder, job = facts.target.folder, facts.target.job
+    written = sum(done.written for done in journal.units.values())
+    skipped = sum(done.skipped for done in journal.units.values()) + len(facts.problems)
+    if not written:
+        raise SourceError(f"none of the {skipped} samples could be converted (the first: {_first(facts, journal)}): no "
+                          "store was written")
+    statistics = Statistics(1 if job.recipe.gray else 3, len(job.classes or ()))
+    digest, stored = ContentDigest(job.suffixes), 0
+    errors, reencoded = Counter(p.failure for p in facts.problems), Counter[str]()
+    columns: ColumnFiles | None = None
+    with (folder / ERRORS).open("wb") as lines:
+        for problem in facts.problems:
+            lines.write(canonical_json(problem.to_json()) + b"\n")
+        for rows in _all_rows(facts, journal):
+            columns = columns or ColumnFiles(folder, rows, written, _name_bytes(facts, journal))
+            columns.add(rows)
+            digest.add(rows.index)
+            statistics.add(rows)
+            stored += int(rows.columns["bytes"].sum())
+            reencoded.update(rows.meta["reencoded"])
+            for line in rows.meta["problems"]:
+                lines.write(canonical_json(line) + b"\n")
+                errors[line["class"]] += 1
+    assert columns is not None
+    columns.close()
+    _write_shard_table(folder, job.recipe.container, shards)
+    _write_lists(facts, shards)
+    manifest = Manifest(
+        kind=job.recipe.container, prefix=facts.target.prefix, split=facts.split, samples=written,
+        records=facts.records if facts.records is not None else written, shards=len(shards), bytes=stored,
+        fields=_fields(facts, statistics), classes=job.classes, columns=columns.kinds, shuffled=job.recipe.shuffle,
+        content_digest=digest.hexdigest(), recipe=job.recipe.to_json(),
+        recipe_digest=hashlib.sha256(canonical_json(job.recipe.to_json())).hexdigest(), versions=facts.versions,
+        source={"type": facts.listing.type, "files": facts.listing.found, "bytes": facts.listing.bytes,
+                "digest": facts.listing.digest},
+        counts={"found": written + skipped, "written": written, "skipped": skipped}, errors=dict(errors),
+        reencoded=dict(reencoded), statistics=statistics.to_json(), files=_hash_files(folder, columns.kinds, facts),
+    )
+    (folder / MANIFEST).write_bytes(manifest_bytes(manifest))
+    return manifest
+
+
+def _first(facts: StoreFacts, journal: Journal) -> str:
+    if facts.problems:
+        return f"{facts.problems[0].name!r}: {facts.problems[0].reason}"
+    return next((done.problem for _, done in sorted(journal.units.items()) if done.problem), "the source is empty")
+
+
+def _all_rows(facts: StoreFacts, journal: Journal) -> Iterator[UnitRows]:
+    job = facts.target.job
+    for unit in sorted(journal.units):
+        yield read_rows(job.rows_path(unit), job.suffixes)
+
+
+def _name_bytes(facts: StoreFacts, journal: Journal) -> int:
+    return sum(len(rows.arrays["name.bytes"]) for rows in _all_rows(facts, journal))
+
+
+def _fields(facts: StoreFacts, statistics: Statistics) -> tuple[FieldSpec, ...]:
+    job = facts.target.job
+    channels = 1 if job.recipe.gray else 3
+    largest = (statistics.max_height, statistics.max_width, channels)
+    shape = largest if statistics.same_size else (None, None, channels)
+    fields = [FieldSpec("image", "image", job.codec, job.codec, "uint8", shape, largest)]
+    if job.classes is not None:
+        fields.append(FieldSpec("label", "label", "cls", "cls", "int64"))
+    if job.recipe.meta:
+        fields.append(FieldSpec("meta", "json", "json", "json", ""))
+    return tuple(fields)
+
+
+def _write_shard_table(folder: Path, container: str, shards: Sequence[ShardDone]) -> None:
+    def hashes(texts: list[str]) -> Any:
+        return np.frombuffer(b"".join(bytes.fromhex(t) for t in texts), np.uint8).reshape(-1, 32)
+
+    arrays = {"samples": np.array([s.samples for s in shards], "<u8"),
+              "index_bytes": np.array([s.index_bytes for s in shards], "<u8"),
+              "index_sha256": hashes([s.index_sha256 for s in shards])}
+    if container == "tar":
+        arrays |= {"bytes": np.array([s.bytes for s in shards], "<u8"), "sha256": hashes([s.sha256 for s in shards])}
+    (folder / SHARDS).write_bytes(frame_bytes(COLUMN_MAGIC, {"column": "shards", "kind": "table"}, arrays))
+
+
+def _write_lists(facts: StoreFacts, shards: Sequence[ShardDone]) -> None:
+    folder, job = facts.target.folder, facts.target.job
+    if job.classes is not None:
+        text = "".join(f"{line_text(name)}\n" for name in job.classes)
+        (folder / CLASSES).write_text(text, encoding="utf-8")
+    if job.recipe.container == "tar":
+        split = {"name": facts.target.prefix, "num_samples": sum(s.samples for s in shards),
+                 "filenames": [shard_file(facts.target.prefix, s.number) for s in shards],
+                 "shard_lengths": [s.samples for s in shards]}
+        document = {"splits": {facts.target.prefix: split}}
+        (folder / INFO).write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="ascii")
+
+
+def _hash_files(folder: Path, columns: Mapping[str, str], facts: StoreFacts) -> dict[str, dict[str, Any]]:
+    names = [ERRORS, SHARDS, *(column_file(name) for name in columns)]
+    names += [CLASSES] if facts.target.job.classes is not None else []
+    names.append(DATA_FILE if facts.target.job.recipe.container == "lmdb" else INFO)
+    return {name: _hash_file(folder / name) for name in sorted(names)}
+
+
+def _hash_file(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": digest}

@@ -1,0 +1,124 @@
+"""The whole job as frozen data: refused on construction if it is wrong, kept in the manifest, its digest guards resume."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from packer_reader.errors import UsageError
+
+__all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe"]
+
+Container = Literal["tar", "lmdb"]
+Fit = Literal["shorter", "longer", "stretch", "crop", "pad"]
+Encode = Literal["keep", "jpg", "png", "webp", "raw"]
+
+UNIT = 256
+"""Samples that a worker converts at a time. Part of every recipe, never of the number of workers."""
+MAX_SIDE = 65_500
+"""libjpeg's limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is made of a source. Equal recipes on equal sources give equal bytes.
+
+    Raises:
+        UsageError: naming the option, its value and what it takes.
+    """
+
+    container: Container = "tar"
+    """`tar` shards, or one `lmdb` file."""
+    shard_bytes: int = 256_000_000
+    """No shard is larger, unless a single sample is; at least 10 kB. Ignored for LMDB."""
+    resize: tuple[int, ...] | None = None
+    """(N,) or (height, width) in pixels; None keeps every size."""
+    fit: Fit = "shorter"
+    """How an image meets `resize`: its shorter or longer side becomes N, both sides stretch, or the ratio is kept and
+    the rest cropped or padded."""
+    upscale: bool = True
+    """False: images smaller than asked for keep their size."""
+    gray: bool = False
+    """One channel (ITU-R 601 luma) instead of three."""
+    encode: Encode = "keep"
+    """`keep`: the codec of most source files, and the very bytes where nothing changes."""
+    quality: int = 90
+    """Of JPEG and WebP, 1 to 100."""
+    seed: int = 0
+    """Of the stored order and of the split, 0 to 2^64-1."""
+    shuffle: bool = True
+    """False stores the source's sorted order."""
+    val: float | None = None
+    """Share of the samples that becomes the split `val`, over 0 and under 1; the rest is `train`."""
+    group_by: str | None = None
+    """A regular expression over source names: samples with the same first group (or match) stay in one split."""
+    stratify: bool = False
+    """Give each class the same share of `val`. Then a growing set may move samples between splits."""
+    meta: bool = False
+    """Add a `json` field with source name, class name and sizes."""
+    max_pixels: int = 1 << 27
+    """Larger images are skipped, by their header, before anything is allocated."""
+    unit: int = UNIT
+
+    def __post_init__(self) -> None:
+        for name, choices in (("container", Container), ("fit", Fit), ("encode", Encode)):
+            if getattr(self, name) not in get_args(choices):
+                _refuse(name, getattr(self, name), f"one of {', '.join(get_args(choices))}")
+        _check_range("shard_bytes", self.shard_bytes, 10_000, 1 << 50)
+        _check_range("quality", self.quality, 1, 100)
+        _check_range("seed", self.seed, 0, 2**64 - 1)
+        _check_range("max_pixels", self.max_pixels, 1, 1 << 36)
+        _check_range("unit", self.unit, 1, 1 << 20)
+        self._check_resize()
+        self._check_split()
+
+    def _check_resize(self) -> None:
+        if self.resize is None:
+            if self.fit != "shorter":
+                _refuse("fit", self.fit, "used together with --resize")
+            return
+        if len(self.resize) not in {1, 2}:
+            _refuse("resize", self.resize, "N or HxW")
+        for side in self.resize:
+            _check_range("resize", side, 1, MAX_SIDE)
+        if len(self.resize) == 2 and self.fit in {"shorter", "longer"}:
+            sides = "x".join(map(str, self.resize))
+            _refuse("resize", sides, f"one number with --fit {self.fit}; for both sides take stretch, crop or pad")
+
+    def _check_split(self) -> None:
+        if self.val is not None and not 0 < self.val < 1:
+            _refuse("val", self.val, "a share over 0 and under 1, such as 0.05")
+        if self.val is None and (self.group_by is not None or self.stratify):
+            _refuse("val", None, "given together with --group-by or --stratify")
+        if self.group_by is not None and self.stratify:
+            _refuse("stratify", True, "used without --group-by: a group may hold several classes")
+        if self.group_by is not None:
+            try:
+                re.compile(self.group_by)
+            except re.error as error:
+                _refuse("group_by", self.group_by, f"a regular expression ({error})")
+
+    @property
+    def target(self) -> tuple[int, int] | None:
+        """(height, width) that crop, pad and stretch aim at; None without `resize`."""
+        return None if self.resize is None else (self.resize[0], self.resize[-1])
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether every image gets the same size."""
+        return self.resize is not None and self.upscale and self.fit in {"stretch", "crop", "pad"}
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as JSON keeps it; two equal recipes give equal documents."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+
+def _check_range(name: str, value: Any, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        _refuse(name, value, f"a whole number from {low} to {high}")
+
+
+def _refuse(name: str, value: Any, wanted: str) -> None:
+    option = {"shard_bytes": "size"}.get(name, name).replace("_", "-")
+    raise UsageError(f"--{option} is {value!r}, it must be {wanted}")

@@ -1,0 +1,35 @@
+"""What this job may use of this machine."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+__all__ = ["usable_cpus"]
+
+
+def usable_cpus(environment: dict[str, str] | None = None, cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """CPUs for workers: the least of affinity, cgroup quota and SLURM_CPUS_PER_TASK, at least 1."""
+    environment = dict(os.environ) if environment is None else environment
+    limits = [len(os.sched_getaffinity(0))]
+    quota = _cgroup_quota(cgroup)
+    if quota is not None:
+        limits.append(max(1, math.ceil(quota)))
+    if environment.get("SLURM_CPUS_PER_TASK", "").isdigit():
+        limits.append(int(environment["SLURM_CPUS_PER_TASK"]))
+    return max(1, min(limits))
+
+
+def _cgroup_quota(cgroup: Path) -> float | None:
+    """CPUs by quota, of cgroup version 2 or 1; None without a limit."""
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        share = int((cgroup / "cpu/cpu.cfs_quota_us").read_text())
+        return share / int((cgroup / "cpu/cpu.cfs_period_us").read_text()) if share > 0 else None
+    except (OSError, ValueError):
+        return None

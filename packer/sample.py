@@ -1,0 +1,49 @@
+"""What moves through the builder: a ref is listed, read into a sample, and stored as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Problem", "RawSample", "Ref"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """One sample of the source that has been listed but not read."""
+
+    name: str
+    """Path relative to the source, with `/`; undecodable bytes as surrogate escapes."""
+    size: int
+    """Bytes of its file."""
+    mtime_ns: int
+    """Modification time of its file, in nanoseconds."""
+    label: int
+    """Class index; -1 without classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawSample:
+    """One sample as the source holds it."""
+
+    ref: Ref
+    image: bytes
+    """The encoded picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A sample that is not in the store, and why: a line of errors.jsonl."""
+
+    name: str
+    failure: str
+    """The failure class, such as `truncated`."""
+    reason: str
+    key: int = -1
+    """The hole it leaves in the stored order; -1 when it was refused while listing."""
+    split: str | None = None
+    """The split it would have been in, where listing knows it."""
+
+    def to_json(self) -> dict[str, object]:
+        """The line's object; without a key when there is none."""
+        line: dict[str, object] = {"name": self.name, "class": self.failure, "reason": self.reason}
+        return line | ({"key": self.key} if self.key >= 0 else {})

@@ -1,0 +1,151 @@
+"""What a worker writes for one unit: samples in the container's framing, and where each part of them lies."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from packer_reader.format.record import PACK_BELOW, PACK_TARGET, encode_sample, pack_samples
+from packer_reader.format.tar import BLOCK, member_header, member_name, member_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+__all__ = ["FRAGMENTS", "Fragment", "LmdbFragment", "TarFragment"]
+
+Array = npt.NDArray[Any]
+
+_EMPTY_PACK, _RECORD = 5, 10
+"""Bytes of a shared value's header, and of what stands before each of its maps."""
+
+
+class Fragment:
+    """A file being written and its index rows; a context manager."""
+
+    def __init__(self, path: Path, suffixes: Sequence[str]) -> None:
+        """Begin an empty fragment, replacing an older one."""
+        self._file: BinaryIO = path.open("wb")
+        self._suffixes = tuple(suffixes)
+        self._keys: list[int] = []
+        self._offsets: list[list[int]] = []
+        self._sizes: list[list[int]] = []
+        self._crcs: list[list[int]] = []
+        self.bytes = 0
+        self.crc = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._file.close()
+
+    def add(self, key: int, blobs: Sequence[bytes]) -> None:
+        """Append one sample; keys must rise."""
+        raise NotImplementedError
+
+    def arrays(self) -> dict[str, Array]:
+        """Index rows relative to the fragment; per-field arrays are (fields, n)."""
+        fields = len(self._suffixes)
+
+        def by_field(rows: list[list[int]], dtype: str) -> Array:
+            return np.array(rows, dtype).reshape(-1, fields).T
+
+        return {"key": np.array(self._keys, "<u8"), "offset": by_field(self._offsets, "<u8"),
+                "size": by_field(self._sizes, "<u4"), "crc": by_field(self._crcs, "<u4")}
+
+    def _finish(self) -> None:
+        """Write what is still held."""
+
+    def _note(self, key: int, offsets: list[int], blobs: Sequence[bytes]) -> None:
+        self._keys.append(key)
+        self._offsets.append(offsets)
+        self._sizes.append([len(blob) for blob in blobs])
+        self._crcs.append([zlib.crc32(blob) for blob in blobs])
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self.bytes += len(data)
+        self.crc = zlib.crc32(data, self.crc)
+
+
+class TarFragment(Fragment):
+    """A run of tar members."""
+
+    def __init__(self, path: Path, suffixes: Sequence[str]) -> None:
+        """Begin an empty fragment, replacing an older one."""
+        super().__init__(path, suffixes)
+        self._lengths: list[int] = []
+
+    def add(self, key: int, blobs: Sequence[bytes]) -> None:
+        """Append the members of one sample."""
+        parts, offsets, place = [], [], self.bytes
+        for suffix, blob in zip(self._suffixes, blobs, strict=True):
+            parts += [member_header(member_name(key, suffix), len(blob)), blob, bytes(-len(blob) % BLOCK)]
+            offsets.append(place + BLOCK)
+            place += member_size(len(blob))
+        self._note(key, offsets, blobs)
+        self._lengths.append(place - self.bytes)
+        self._write(b"".join(parts))
+
+    def arrays(self) -> dict[str, Array]:
+        """Index rows, and `length`: bytes of each sample's members."""
+        return super().arrays() | {"length": np.array(self._lengths, "<u8")}
+
+
+class LmdbFragment(Fragment):
+    """A run of LMDB values; samples under 16 KB share one."""
+
+    def __init__(self, path: Path, suffixes: Sequence[str]) -> None:
+        """Begin an empty fragment, replacing an older one."""
+        super().__init__(path, suffixes)
+        self._values: list[int] = []
+        self._value_keys: list[int] = []
+        self._value_sizes: list[int] = []
+        self._held: list[tuple[int, bytes, list[int], Sequence[bytes]]] = []
+        self._held_bytes = _EMPTY_PACK
+
+    def add(self, key: int, blobs: Sequence[bytes]) -> None:
+        """Append one sample, or hold it until its value is full."""
+        encoded, offsets = encode_sample(self._suffixes, blobs)
+        if len(encoded) >= PACK_BELOW:
+            self._finish()
+            self._note(key, offsets, blobs)
+            self._value(key, encoded, 1)
+            return
+        if self._held_bytes + len(encoded) + _RECORD > PACK_TARGET:
+            self._finish()
+        self._held.append((key, encoded, offsets, blobs))
+        self._held_bytes += len(encoded) + _RECORD
+
+    def _finish(self) -> None:
+        if not self._held:
+            return
+        value, starts = pack_samples([key for key, *_ in self._held], [encoded for _, encoded, *_ in self._held])
+        for start, (key, _, offsets, blobs) in zip(starts, self._held, strict=True):
+            self._note(key, [start + offset for offset in offsets], blobs)
+        self._value(self._held[0][0], value, len(self._held))
+        self._held, self._held_bytes = [], _EMPTY_PACK
+
+    def _value(self, key: int, value: bytes, samples: int) -> None:
+        self._value_keys.append(key)
+        self._value_sizes.append(len(value))
+        self._values += [key] * samples
+        self._write(value)
+
+    def arrays(self) -> dict[str, Array]:
+        """Index rows with `value`, and the values themselves: `value.key`, `value.size`."""
+        extra = {"value": np.array(self._values, "<u8"), "value.key": np.array(self._value_keys, "<u8"),
+                 "value.size": np.array(self._value_sizes, "<u8")}
+        return super().arrays() | extra
+
+
+FRAGMENTS: Mapping[str, type[Fragment]] = {"tar": TarFragment, "lmdb": LmdbFragment}

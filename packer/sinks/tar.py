@@ -1,0 +1,177 @@
+"""Tar shards: cut by exact sizes, assembled by copying byte ranges of fragments."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from packer.output.journal import Journal, ShardDone
+from packer.rows import UnitRows, read_rows
+from packer.sinks.cut import Cutter, ShardPlan
+from packer_reader.format.index import Index, index_bytes
+from packer_reader.format.names import index_file, shard_file
+from packer_reader.format.tar import END
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+
+    from packer.unit import SplitJob, UnitDone
+
+__all__ = ["StoreTarget", "TarSink", "assemble_shard", "joined", "shifted"]
+
+_COPY = 1 << 22
+"""Bytes copied at a time."""
+
+
+@dataclass(frozen=True)
+class StoreTarget:
+    """Where a split's store grows, and what its shards are called."""
+
+    job: SplitJob
+    folder: Path
+    prefix: str
+
+
+class TarSink:
+    """Cuts shards as units come in; see `Sink`."""
+
+    moves_data = False
+
+    def __init__(self, target: StoreTarget) -> None:
+        """Begin with no unit taken."""
+        self._target = target
+        self._cutter = self._fresh()
+
+    def _fresh(self) -> Cutter:
+        return Cutter(self._target.job.recipe.shard_bytes - len(END))
+
+    def settled(self, journal: Journal) -> set[int]:
+        """Units whose samples all lie in finished shards; shards that are not as noted are forgotten."""
+        for number, shard in list(journal.shards.items()):
+            if not _as_noted(self._target, shard):
+                del journal.shards[number]
+        cutter, left, settled = self._fresh(), dict[int, int](), set[int]()
+        for unit in range(self._target.job.plan.units):
+            if unit not in journal.units:
+                break
+            lengths = self._lengths(unit)
+            left[unit] = len(lengths)
+            for plan in cutter.feed(unit, lengths):
+                if plan.number in journal.shards:
+                    for run in plan.runs:
+                        left[run.unit] -= run.stop - run.first
+            settled |= {u for u, samples in left.items() if samples == 0}
+            left = {u: samples for u, samples in left.items() if samples}
+        return settled
+
+    def take(self, done: UnitDone) -> list[ShardPlan]:
+        """Cut at the unit's samples."""
+        return self._cutter.feed(done.unit, self._lengths(done.unit))
+
+    def _lengths(self, unit: int) -> npt.NDArray[Any]:
+        job = self._target.job
+        return read_rows(job.rows_path(unit), job.suffixes).arrays["length"]
+
+    def close(self) -> list[ShardPlan]:
+        """The last shard, full or not."""
+        return self._cutter.close()
+
+    def finish(self) -> Mapping[str, int]:
+        """Nothing is left to do."""
+        return {"oversized": self._cutter.oversized}
+
+    def assemble(self) -> Callable[[SplitJob, ShardPlan], ShardDone]:
+        """The task that makes one shard."""
+        return _AssembleTar(self._target.folder, self._target.prefix)
+
+
+def _as_noted(target: StoreTarget, shard: ShardDone) -> bool:
+    """Whether a finished shard still holds the bytes that were hashed: nothing has been synced yet."""
+    try:
+        for name, sha256 in ((shard_file, shard.sha256), (index_file, shard.index_sha256)):
+            with (target.folder / name(target.prefix, shard.number)).open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                    return False
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _AssembleTar:
+    folder: Path
+    prefix: str
+
+    def __call__(self, job: SplitJob, plan: ShardPlan) -> ShardDone:
+        return assemble_shard(job, plan, self.folder, self.prefix)
+
+
+def assemble_shard(job: SplitJob, plan: ShardPlan, folder: Path, prefix: str) -> ShardDone:
+    """Write one shard and its index from fragments.
+
+    Raises:
+        OSError: the disk is full, or a fragment cannot be read.
+    """
+    path = folder / shard_file(prefix, plan.number)
+    partial = job.work / f"{path.name}.{os.getpid()}"
+    digest, place, parts = hashlib.sha256(), 0, list[Index]()
+    try:
+        with partial.open("wb") as out:
+            for run in plan.runs:
+                rows = read_rows(job.rows_path(run.unit), job.suffixes)
+                start, stop = _byte_range(rows, run.first, run.stop)
+                parts.append(shifted(rows.index, run.first, run.stop, place - start))
+                with job.data_path(run.unit).open("rb") as fragment:
+                    fragment.seek(start)
+                    for size in _steps(stop - start):
+                        chunk = fragment.read(size)
+                        digest.update(chunk)
+                        out.write(chunk)
+                        place += len(chunk)
+            digest.update(END)
+            out.write(END)
+        partial.rename(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    index = index_bytes(joined(parts))
+    (folder / index_file(prefix, plan.number)).write_bytes(index)
+    return ShardDone(plan.number, plan.samples, place + len(END), digest.hexdigest(), len(index),
+                     hashlib.sha256(index).hexdigest())
+
+
+def _steps(total: int) -> list[int]:
+    return [min(_COPY, total - done) for done in range(0, total, _COPY)]
+
+
+def _byte_range(rows: UnitRows, first: int, stop: int) -> tuple[int, int]:
+    ends = np.cumsum(rows.arrays["length"].astype(np.int64))
+    return (int(ends[first - 1]) if first else 0), int(ends[stop - 1])
+
+
+def shifted(index: Index, first: int, stop: int, by: int) -> Index:
+    """Some rows of an index, with offsets moved."""
+    rows = slice(first, stop)
+    offset = (index.offset[:, rows].astype(np.int64) + by).astype("<u8")
+    value = None if index.value is None else index.value[rows]
+    return Index(index.suffixes, index.key[rows], offset, index.size[:, rows], index.crc[:, rows], value)
+
+
+def joined(parts: list[Index]) -> Index:
+    """Indexes end to end."""
+    values = [part.value for part in parts if part.value is not None]
+    return Index(
+        parts[0].suffixes,
+        np.concatenate([part.key for part in parts]),
+        np.concatenate([part.offset for part in parts], axis=1),
+        np.concatenate([part.size for part in parts], axis=1),
+        np.concatenate([part.crc for part in parts], axis=1),
+        np.concatenate(values) if values else None,
+    )

@@ -1,0 +1,64 @@
+"""The seam of every source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from packer.sample import Problem, RawSample, Ref
+    from packer.sources.refs import RefWriter
+
+__all__ = ["Listing", "Source"]
+
+
+@dataclass
+class Listing:
+    """What a scan found, apart from the refs themselves."""
+
+    type: str
+    """The source's type, as in `--from`."""
+    reason: str
+    """Why it was taken for that type."""
+    classes: tuple[str, ...] | None
+    """Class names by index; None without classes."""
+    splits: tuple[str, ...]
+    """Split names by number; empty when the source has none of its own."""
+    found: int
+    """Samples: refs and problems."""
+    bytes: int
+    """Of the files behind the refs."""
+    digest: str
+    """SHA-256 over names, sizes and times of the refs, and the problems."""
+    suffixes: Counter[str]
+    """Refs by lower-case extension."""
+    ignored: Counter[str]
+    """Files that are no samples, by extension."""
+    problems: list[Problem] = field(default_factory=list)
+    """Samples refused while listing."""
+    notices: list[str] = field(default_factory=list)
+    """Sentences that a user should see."""
+
+
+class Source(Protocol):
+    """Raw data. Small and picklable: workers get a copy."""
+
+    @property
+    def type(self) -> str:
+        """The name that `--from` takes."""
+
+    def scan(self, refs: RefWriter) -> Listing:
+        """List every sample in sorted order.
+
+        Raises:
+            SourceError: the source cannot be listed, or holds nothing of its type.
+        """
+
+    def read(self, ref: Ref) -> RawSample:
+        """Read one sample.
+
+        Raises:
+            SampleError: vanished, unreadable, empty or changed since the scan.
+        """

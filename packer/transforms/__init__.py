@@ -1,0 +1,1 @@
+"""What happens to a sample between reading and storing: decode, geometry, encode."""

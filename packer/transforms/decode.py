@@ -1,0 +1,168 @@
+"""Source pictures to upright uint8 pixels. By content, never by extension; by stated rules, never by chance.
+
+JPEG goes through simplejpeg (libjpeg-turbo), everything else, and JPEGs it does not take, through Pillow:
+
+- EXIF orientation is applied first. Pixels end up upright and the tag is gone.
+- 16 bits become 8 by scaling (v / 257), not by clipping. 1 bit becomes 0 and 255. Palettes become their colours.
+- Alpha is dropped, the colour under it kept. CMYK is converted to RGB. Colour profiles are ignored.
+- Of animations and pages the first is taken. Float pixels have no known range and are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from packer_reader.errors import SampleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Picture", "decode"]
+
+Pixels = npt.NDArray[np.uint8]
+
+# Our own limit is checked on the header before anything is decoded.
+Image.MAX_IMAGE_PIXELS = None
+_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A decoded picture."""
+
+    pixels: Pixels
+    """uint8 (h, w, c), c being 3, or 1 for gray."""
+    codec: str
+    """What it was: `jpg`, `png`, `webp`, `gif`, ..."""
+    plain: bool
+    """Whether the reader's decoder gives these very pixels from the original bytes."""
+
+
+def decode(data: bytes, *, gray: bool, max_pixels: int) -> Picture:
+    """Decode a whole picture.
+
+    Args:
+        data: the file's bytes.
+        gray: one channel of ITU-R 601 luma instead of RGB.
+        max_pixels: the largest height x width.
+
+    Raises:
+        SampleError: with the failure class `not-an-image`, `truncated`, `corrupt`, `unsupported` or `too-large`.
+    """
+    if data[:2] == b"\xff\xd8":
+        try:
+            height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+        except ValueError:
+            space = None  # cut inside the header, or a layout that only Pillow takes
+        if space in {"YCbCr", "RGB", "Gray"}:
+            _check_size(height, width, max_pixels)
+            return _turbo(data, gray=gray, plain=space == "Gray" or not gray)
+    return _pillow(data, gray=gray, max_pixels=max_pixels)
+
+
+def _check_size(height: int, width: int, max_pixels: int) -> None:
+    if height * width > max_pixels:
+        raise SampleError("too-large", f"{width} x {height} pixels are over the limit of {max_pixels} (--max-pixels)")
+
+
+def _turbo(data: bytes, *, gray: bool, plain: bool) -> Picture:
+    try:
+        pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB")
+    except ValueError as error:
+        if "remature end" in str(error):
+            raise SampleError("truncated", "the JPEG ends before its pixels do") from None
+        raise SampleError("corrupt", "the JPEG's data are damaged") from None
+    turn = _jpeg_orientation(data)
+    return Picture(_upright(pixels, turn), "jpg", plain=plain and turn == 1)
+
+
+def _jpeg_orientation(data: bytes) -> int:
+    """The EXIF orientation, 1 without one; headers are parsed only where the marker's text occurs."""
+    if data.find(b"Exif\0\0", 0, 1 << 16) < 0:
+        return 1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            turn = Image.open(io.BytesIO(data)).getexif().get(_ORIENTATION, 1)
+    except (OSError, ValueError, SyntaxError, struct.error):
+        return 1
+    return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
+
+
+_TURNS: dict[int, Callable[[Pixels], Pixels]] = {
+    1: lambda p: p,
+    2: lambda p: p[:, ::-1],
+    3: lambda p: p[::-1, ::-1],
+    4: lambda p: p[::-1],
+    5: lambda p: p.swapaxes(0, 1),
+    6: lambda p: np.rot90(p, -1),
+    7: lambda p: p.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda p: np.rot90(p, 1),
+}
+
+
+def _upright(pixels: Pixels, turn: int) -> Pixels:
+    return np.ascontiguousarray(_TURNS[turn](pixels))
+
+
+def _pillow(data: bytes, *, gray: bool, max_pixels: int) -> Picture:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(io.BytesIO(data)) as image:
+                _check_size(image.height, image.width, max_pixels)
+                codec = (image.format or "").lower()
+                stored, frames = image.mode, getattr(image, "n_frames", 1)
+                image.load()
+                turned = image.getexif().get(_ORIENTATION, 1) != 1
+                pixels = _to_uint8(ImageOps.exif_transpose(image), gray=gray)
+        except UnidentifiedImageError:
+            raise _unidentified(data) from None
+        except SampleError:
+            raise
+        except Exception as error:  # noqa: BLE001 - codecs raise many kinds, and one bad sample may not stop the others
+            raise _broken(error) from None
+    codec = {"jpeg": "jpg", "mpo": "jpg"}.get(codec, codec)
+    plain = not turned and frames == 1 and stored == ("L" if gray else "RGB")
+    return Picture(pixels, codec, plain=plain and codec in {"png", "webp"})
+
+
+def _unidentified(data: bytes) -> SampleError:
+    if data[:3] == b"\xff\xd8\xff":
+        return SampleError("truncated", "the JPEG ends inside its header, or its header is damaged")
+    return SampleError("not-an-image", "the content is no image format that is read here")
+
+
+def _broken(error: Exception) -> SampleError:
+    text = str(error).lower()
+    if any(word in text for word in ("truncated", "not enough", "unexpected end", "buffer is not large", "broken data")):
+        return SampleError("truncated", "the image ends before its pixels do")
+    if isinstance(error, MemoryError):
+        return SampleError("too-large", "there was not enough memory to decode it")
+    return SampleError("corrupt", "the image's data are damaged")
+
+
+def _to_uint8(image: Image.Image, *, gray: bool) -> Pixels:
+    mode = image.mode
+    if mode == "F":
+        raise SampleError("unsupported", "float pixels have no known 8-bit range")
+    if mode.startswith("I"):
+        wide = np.asarray(image).astype(np.int64)
+        if wide.min(initial=0) < 0 or wide.max(initial=0) > 65535:
+            raise SampleError("unsupported", "32-bit pixels have no known 8-bit range")
+        image = Image.fromarray(((wide + 128) // 257).astype(np.uint8))
+    if mode in {"P", "PA"}:
+        image = image.convert("RGBA")
+    if gray and image.mode not in {"L", "LA", "1"}:
+        image = image.convert("RGB")
+    pixels = np.array(image.convert("L" if gray else "RGB"))
+    return pixels[..., None] if gray else pixels

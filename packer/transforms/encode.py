@@ -1,0 +1,69 @@
+"""Pixels to stored bytes: one codec per store."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+
+from packer_reader.errors import SampleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["encode"]
+
+Pixels = npt.NDArray[np.uint8]
+
+_PNG_LEVEL = 3
+_WEBP_SIDE = 16383
+
+
+def encode(pixels: Pixels, codec: str, quality: int) -> bytes:
+    """Encode an image.
+
+    Args:
+        pixels: uint8 (h, w, c), c being 1 or 3 (RGB).
+        codec: `jpg`, `png`, `webp` or `npy`.
+        quality: of JPEG and WebP, 1 to 100.
+
+    Raises:
+        SampleError: `too-large` for the codec.
+    """
+    return _ENCODERS[codec](np.ascontiguousarray(pixels), quality)
+
+
+def _jpg(pixels: Pixels, quality: int) -> bytes:
+    if pixels.shape[2] == 1:
+        return bytes(simplejpeg.encode_jpeg(pixels, quality, "GRAY", "Gray"))
+    return bytes(simplejpeg.encode_jpeg(pixels, quality, "RGB", "420"))
+
+
+def _cv2(pixels: Pixels, suffix: str, options: list[int]) -> bytes:
+    ordered = pixels if pixels.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    done, buffer = cv2.imencode(suffix, ordered, options)
+    assert done
+    return bytes(buffer)
+
+
+def _png(pixels: Pixels, _: int) -> bytes:
+    return _cv2(pixels, ".png", [cv2.IMWRITE_PNG_COMPRESSION, _PNG_LEVEL])
+
+
+def _webp(pixels: Pixels, quality: int) -> bytes:
+    if max(pixels.shape[:2]) > _WEBP_SIDE:
+        raise SampleError("too-large", f"WebP holds at most {_WEBP_SIDE} pixels a side (--encode)")
+    return _cv2(pixels, ".webp", [cv2.IMWRITE_WEBP_QUALITY, quality])
+
+
+def _npy(pixels: Pixels, _: int) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, pixels, version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+_ENCODERS: dict[str, Callable[[Pixels, int], bytes]] = {"jpg": _jpg, "png": _png, "webp": _webp, "npy": _npy}

@@ -1,0 +1,60 @@
+"""Stream stores that `packer` built into PyTorch training.
+
+    ds = StreamDataset("out.lmdb", batch_size=256, crop=RandomResizedCrop(224))
+    for batch in loader(ds, num_workers=2):
+        images, labels = batch["image"], batch["label"]
+
+Importing the package loads neither torch nor OpenCV: a name's home is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from packer_reader._version import __version__
+
+if TYPE_CHECKING:
+    from packer_reader.crops import CenterCrop, HorizontalFlip, RandomResizedCrop, Resize
+    from packer_reader.dataloader import loader
+    from packer_reader.dataset import MapDataset, StreamDataset
+    from packer_reader.errors import PackerError
+    from packer_reader.stores.base import Store
+    from packer_reader.stores.open import open_store as open  # noqa: A004 - packer_reader.open reads as it should
+
+__all__ = [
+    "CenterCrop",
+    "HorizontalFlip",
+    "MapDataset",
+    "PackerError",
+    "RandomResizedCrop",
+    "Resize",
+    "Store",
+    "StreamDataset",
+    "__version__",
+    "loader",
+    "open",
+]
+
+_HOMES = {
+    "CenterCrop": "packer_reader.crops",
+    "HorizontalFlip": "packer_reader.crops",
+    "MapDataset": "packer_reader.dataset",
+    "PackerError": "packer_reader.errors",
+    "RandomResizedCrop": "packer_reader.crops",
+    "Resize": "packer_reader.crops",
+    "Store": "packer_reader.stores.base",
+    "StreamDataset": "packer_reader.dataset",
+    "loader": "packer_reader.dataloader",
+    "open": "packer_reader.stores.open",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'packer_reader' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), "open_store" if name == "open" else name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,120 @@
+"""Field bytes to arrays, into given memory where there is some. Knows no torch.
+
+JPEG by simplejpeg, which decodes into a buffer and releases the GIL; PNG and WebP by OpenCV, loaded when a store has them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer_reader.errors import DamageError, MissingError
+
+if TYPE_CHECKING:
+    from packer_reader.format.manifest import FieldSpec
+
+__all__ = ["decode_field", "decode_image"]
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def decode_field(field: FieldSpec, data: bytes | memoryview) -> Any:
+    """One field as a numpy array, int, str, bytes or JSON value, by its kind.
+
+    Raises:
+        DamageError: the bytes are not what the manifest says.
+    """
+    if field.kind == "image":
+        return decode_image(field, data)
+    if field.kind == "label":
+        return int(bytes(data))
+    if field.codec == "json":
+        return json.loads(bytes(data))
+    if field.codec == "txt":
+        return bytes(data).decode()
+    if field.codec == "npy":
+        return _npy(field, data)
+    return bytes(data)
+
+
+def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None = None) -> Pixels:
+    """Decode an image.
+
+    Args:
+        field: its description.
+        data: the encoded bytes.
+        out: uint8 (h, w, c), contiguous, of the image's own size; filled and returned when given.
+
+    Returns:
+        uint8 (h, w, c).
+
+    Raises:
+        DamageError: it does not decode, or is larger than the manifest's maximum.
+    """
+    gray = field.maximum[-1] == 1
+    if field.codec == "jpg":
+        pixels = _jpg(field, data, out, gray=gray)
+    elif field.codec == "npy":
+        pixels = _npy(field, data)
+    else:
+        pixels = _opencv(field, data, gray=gray)
+    if pixels.ndim != 3 or pixels.dtype != np.uint8 or any(s > m for s, m in zip(pixels.shape, field.maximum, strict=True)):
+        raise _damage(field, f"decodes to {pixels.dtype} {pixels.shape}, the manifest allows {field.maximum}")
+    if out is None or pixels is out:
+        return pixels
+    if pixels.shape != out.shape:
+        raise _damage(field, f"decodes to {pixels.shape} instead of {out.shape}")
+    np.copyto(out, pixels)
+    return out
+
+
+def _damage(field: FieldSpec, what: str) -> DamageError:
+    return DamageError(f"field {field.name!r} {what}: run `packer verify --full` on the store")
+
+
+def _jpg(field: FieldSpec, data: bytes | memoryview, out: Pixels | None, *, gray: bool) -> Pixels:
+    import simplejpeg  # noqa: PLC0415 - stores without JPEG need none
+
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+        shape = (height, width, 1 if gray else 3)
+        if out is not None and shape != out.shape:
+            raise _damage(field, f"decodes to {shape} instead of {out.shape}")
+        if any(s > m for s, m in zip(shape, field.maximum, strict=True)):
+            raise _damage(field, f"decodes to {shape}, the manifest allows {field.maximum}")
+        pixels: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB", buffer=out)
+    except ValueError as error:
+        raise _damage(field, f"does not decode ({error})") from None
+    return pixels if out is None else out
+
+
+def _opencv(field: FieldSpec, data: bytes | memoryview, *, gray: bool) -> Pixels:
+    try:
+        cv2 = import_module("cv2")
+    except ImportError as error:
+        raise MissingError(f"{field.codec} images need OpenCV ({error}): pip install opencv-python-headless") from None
+    flags = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR_RGB
+    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
+    if decoded is None:
+        raise _damage(field, "does not decode")
+    pixels: Pixels = decoded
+    return pixels[..., None] if gray else pixels
+
+
+def _npy(field: FieldSpec, data: bytes | memoryview) -> npt.NDArray[Any]:
+    """A view into the bytes; arrays of objects are refused, so nothing is ever unpickled."""
+    stream = io.BytesIO(bytes(data[:4096]))
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+        if dtype.hasobject or fortran:
+            raise _damage(field, "is an array of objects, or not in C order")
+        return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)
+    except ValueError as error:
+        raise _damage(field, f"is no array ({error})") from None

@@ -1,0 +1,1 @@
+"""A path to samples by number. Knows neither torch nor any order but the stored one."""

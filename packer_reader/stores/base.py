@@ -1,0 +1,263 @@
+"""An opened store: manifest, columns, and the encoded fields of any sample."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer_reader.errors import DamageError, FormatError, NotFoundError
+from packer_reader.format.columns import COLUMN_MAGIC, Frame, StringColumn, parse_frame
+from packer_reader.format.index import Index, parse_index
+from packer_reader.format.names import SHARDS, column_file
+from packer_reader.stores.files import map_file
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Iterator, Mapping, Sequence
+
+    from packer_reader.format.manifest import Manifest
+
+__all__ = ["Columns", "Store"]
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
+
+class Columns:
+    """The store's columns by name, mapped when first used; a mapping."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Take the store's folder and manifest."""
+        self._path, self._manifest = path, manifest
+        self._held: dict[str, Array | StringColumn] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._manifest.columns)
+
+    def __len__(self) -> int:
+        return len(self._manifest.columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._manifest.columns
+
+    def __getitem__(self, name: str) -> Array | StringColumn:
+        if name not in self._held:
+            self._held[name] = self._load(name)
+        return self._held[name]
+
+    def numbers(self, name: str) -> Array:
+        """A number column, (n,).
+
+        Raises:
+            NotFoundError: there is no such number column.
+        """
+        column = self[name]
+        if isinstance(column, StringColumn):
+            raise NotFoundError(f"column {name!r} holds strings, not numbers")
+        return column
+
+    def strings(self, name: str) -> StringColumn:
+        """A string column.
+
+        Raises:
+            NotFoundError: there is no such string column.
+        """
+        column = self[name]
+        if not isinstance(column, StringColumn):
+            raise NotFoundError(f"column {name!r} holds numbers, not strings")
+        return column
+
+    def _load(self, name: str) -> Array | StringColumn:
+        if name not in self._manifest.columns:
+            raise NotFoundError(f"there is no column {name!r}: the store has {', '.join(self._manifest.columns)}")
+        file, samples = column_file(name), self._manifest.samples
+        listed = self._manifest.files.get(file)
+        if listed is None:
+            raise FormatError("manifest.json", [f"files does not list {file}"])
+        frame = parse_frame(file, COLUMN_MAGIC, map_file(self._path / file, listed["bytes"]))
+        if self._manifest.columns[name] == "string":
+            return _string_column(file, frame, samples)
+        values = frame.arrays.get("values")
+        if values is None or len(values) != samples:
+            raise FormatError(file, [f"should hold {samples} values"])
+        return values
+
+
+def _string_column(file: str, frame: Frame, samples: int) -> StringColumn:
+    offsets, data = frame.arrays.get("offsets"), frame.arrays.get("bytes")
+    if offsets is None or data is None or offsets.shape != (samples + 1,) or offsets.dtype.str != "<u8":
+        raise FormatError(file, [f"should hold offsets and bytes of {samples} strings"])
+    if offsets[-1] != len(data):
+        raise FormatError(file, [f"offsets end at {offsets[-1]}, bytes at {len(data)}"])
+    return StringColumn(offsets, data)
+
+
+class Store:
+    """Samples by number, `0..len-1`. Made by `packer_reader.open`; holds no handle that a fork or pickle could break."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Take a complete store's folder and its parsed manifest."""
+        self.path, self.manifest = path, manifest
+        self.columns = Columns(path, manifest)
+        self._table = self._load_table()
+        self._ends = np.cumsum(self._table["samples"].astype(np.int64))
+        self._indexes: dict[int, Index] = {}
+        if (int(self._ends[-1]) if len(self._ends) else 0) != manifest.samples:
+            raise FormatError(SHARDS, [f"counts {self._ends[-1:]} samples, the manifest {manifest.samples}"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.manifest)
+
+    def __len__(self) -> int:
+        return self.manifest.samples
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{f.name}: {f.codec}" for f in self.manifest.fields)
+        classes = f", {len(self.manifest.classes)} classes" if self.manifest.classes is not None else ""
+        return f"<{self.manifest.kind} store {str(self.path)!r}: {len(self):,} samples ({fields}){classes}>"
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """One sample, decoded: field name to numpy array, int, str, or JSON value."""
+        from packer_reader.decode import decode_field  # noqa: PLC0415 - codecs load when a sample is decoded
+
+        blobs = self.encoded(number)
+        return {field.name: decode_field(field, blobs[field.suffix]) for field in self.manifest.fields}
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by index; None without classes."""
+        return self.manifest.classes
+
+    @property
+    def container_sizes(self) -> Ints:
+        """Samples per container, in order: what an epoch order is made from."""
+        return self._table["samples"].astype(np.int64)
+
+    def encoded(self, number: int) -> dict[str, bytes]:
+        """The stored bytes of one sample by suffix, checked by CRC.
+
+        Raises:
+            NotFoundError: there is no such sample.
+            DamageError: bytes differ from what was written.
+        """
+        number = self.number(number)
+        fields = range(len(self.manifest.fields))
+        (blobs,) = self.read(np.array([number]), fields)
+        return {f.suffix: bytes(blob) for f, blob in zip(self.manifest.fields, blobs, strict=True)}
+
+    def number(self, number: int) -> int:
+        """A sample number in range; negative ones count from the end.
+
+        Raises:
+            NotFoundError: there is no such sample.
+        """
+        if not -len(self) <= number < len(self):
+            raise NotFoundError(f"there is no sample {number}: the store has {len(self)}")
+        return number % len(self)
+
+    def find(self, name: str) -> int:
+        """The number of the sample that was made from a source file.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        found = self.columns.strings("name").find(name)
+        if found is None:
+            raise NotFoundError(f"no sample was made from {name!r}: names are relative to the source, and errors.jsonl "
+                                "lists what was skipped")
+        return found
+
+    def source(self, number: int) -> str:
+        """The name of the source file that a sample was made from, relative to the source."""
+        return self.columns.strings("name")[self.number(number)]
+
+    def read(self, numbers: Ints, fields: Sequence[int]) -> list[tuple[memoryview, ...]]:
+        """Encoded fields of several samples, checked by CRC.
+
+        Args:
+            numbers: sample numbers, int64 (n,), in range.
+            fields: places in `manifest.fields`.
+
+        Returns:
+            For each sample the views of its fields; they stay valid while the store does.
+
+        Raises:
+            DamageError: naming shard, key and source file.
+        """
+        shards = np.searchsorted(self._ends, numbers, "right")
+        found = []
+        for number, shard in zip(numbers.tolist(), shards.tolist(), strict=True):
+            index = self.index(shard)
+            row = number - (int(self._ends[shard]) - len(index))
+            data = memoryview(self.data(shard, index, row))
+            views = []
+            for place in fields:
+                start, size = int(index.offset[place, row]), int(index.size[place, row])
+                view = data[start : start + size]
+                if len(view) != size or zlib.crc32(view) != int(index.crc[place, row]):
+                    raise self._damage(shard, index, row, number)
+                views.append(view)
+            found.append(tuple(views))
+        return found
+
+    def index(self, shard: int) -> Index:
+        """The index of a shard, mapped when first used."""
+        index = self._indexes.get(shard)
+        if index is None:
+            name = self.index_name(shard)
+            size = int(self._table["index_bytes"][shard])
+            samples = int(self._table["samples"][shard])
+            mapped = map_file(self.path / name, size)
+            index = parse_index(name, mapped, self.manifest.suffixes, samples=samples, container=self.shard_bytes(shard))
+            self._indexes[shard] = index
+        return index
+
+    def _damage(self, shard: int, index: Index, row: int, number: int) -> DamageError:
+        return DamageError(
+            f"{self.shard_name(shard)} in {str(self.path)!r} is damaged at key {int(index.key[row])} (sample {number}, made "
+            f"from {self.source(number)!r}): run `packer verify --full {self.path}`, then copy it again or rebuild"
+        )
+
+    def _load_table(self) -> Mapping[str, Array]:
+        listed = self.manifest.files.get(SHARDS)
+        if listed is None:
+            raise FormatError("manifest.json", [f"files does not list {SHARDS}"])
+        arrays = parse_frame(SHARDS, COLUMN_MAGIC, map_file(self.path / SHARDS, listed["bytes"])).arrays
+        missing = [name for name in self._table_columns() if name not in arrays]
+        if missing or len(arrays["samples"]) != self.manifest.shards:
+            raise FormatError(SHARDS, [f"should list {', '.join(self._table_columns())} of {self.manifest.shards} shards"])
+        return arrays
+
+    @property
+    def table(self) -> Mapping[str, Array]:
+        """Per shard: samples, sizes and hashes."""
+        return self._table
+
+    def _table_columns(self) -> tuple[str, ...]:
+        return ("samples", "index_bytes", "index_sha256")
+
+    def data(self, shard: int, index: Index, row: int) -> Buffer:
+        """The bytes that the offsets of one sample count in."""
+        raise NotImplementedError
+
+    def index_name(self, shard: int) -> str:
+        """File of a shard's index."""
+        raise NotImplementedError
+
+    def shard_name(self, shard: int) -> str:
+        """File of a shard's data."""
+        raise NotImplementedError
+
+    def shard_bytes(self, shard: int) -> int | None:
+        """Bytes of a shard's data file; None where the container checks by itself."""
+        raise NotImplementedError
+
+    def shard_files(self) -> Iterator[tuple[str, int, str]]:
+        """Name, bytes and SHA-256 of every file that only the shard table lists."""
+        for shard in range(self.manifest.shards):
+            index_hash = self._table["index_sha256"][shard].tobytes().hex()
+            yield self.index_name(shard), int(self._table["index_bytes"][shard]), index_hash

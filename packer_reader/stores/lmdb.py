@@ -1,0 +1,112 @@
+"""LMDB: one environment per file and process, opened when first read.
+
+lmdb >= 2 refuses to open a file twice in a process, and a forked child inherits that registry with handles it may not
+use; so handles live here, by file identity, and a child begins by closing what it inherited.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+import numpy as np
+
+from packer_reader.errors import DamageError, NotAStoreError
+from packer_reader.format.names import DATA_FILE, index_file
+from packer_reader.format.record import key_bytes
+from packer_reader.stores.base import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
+    from pathlib import Path
+
+    from packer_reader.format.index import Index
+    from packer_reader.format.manifest import Manifest
+    from packer_reader.stores.base import Ints
+
+__all__ = ["LmdbStore", "transaction"]
+
+_OPEN: dict[tuple[int, int], tuple[lmdb.Environment, lmdb.Transaction]] = {}
+"""This process's handles by device and inode."""
+
+
+def _drop_inherited() -> None:
+    for env, _ in _OPEN.values():
+        env.close()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_drop_inherited)
+
+
+def transaction(folder: Path, size: int | None) -> lmdb.Transaction:
+    """The process's one read transaction on a store's data file; the file never changes, so it lasts.
+
+    Args:
+        folder: the store.
+        size: the data file's listed size in bytes.
+
+    Raises:
+        NotAStoreError: the file is missing.
+        DamageError: it has another size, or is no LMDB file.
+    """
+    path = folder / DATA_FILE
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise NotAStoreError(f"{DATA_FILE} is missing from store {str(folder)!r} ({error.strerror}): copy the whole folder "
+                             "again, or rebuild") from None
+    if size is not None and found.st_size != size:
+        raise DamageError(f"{DATA_FILE} in {str(folder)!r} has {found.st_size} bytes, the manifest says {size}: copy it "
+                          "again, or rebuild")
+    identity = (found.st_dev, found.st_ino)
+    held = _OPEN.get(identity)
+    if held is None:
+        try:
+            env = lmdb.open(str(folder), readonly=True, lock=False, create=False, max_dbs=0, readahead=True)
+            held = _OPEN[identity] = (env, env.begin(buffers=True))
+        except lmdb.Error as error:
+            raise DamageError(f"{DATA_FILE} in {str(folder)!r} cannot be opened ({error}): close other handles of this "
+                              "process on it, or copy it again") from error
+    return held[1]
+
+
+class LmdbStore(Store):
+    """A store in one LMDB file."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Take a complete store's folder and its parsed manifest."""
+        super().__init__(path, manifest)
+        self._size = int(manifest.files[DATA_FILE]["bytes"]) if DATA_FILE in manifest.files else None
+
+    @property
+    def container_sizes(self) -> Ints:
+        """One container: the file is in key order from end to end."""
+        return np.array([len(self)], np.int64)
+
+    def data(self, shard: int, index: Index, row: int) -> Buffer:
+        """The value that holds the sample."""
+        assert index.value is not None
+        key = int(index.value[row])
+        try:
+            value: Any = transaction(self.path, self._size).get(key_bytes(key))
+        except lmdb.Error as error:
+            raise DamageError(f"{DATA_FILE} in {str(self.path)!r} is damaged near key {key} ({error}): run `packer verify`, "
+                              "then copy it again or rebuild") from error
+        if value is None:
+            number = int(self._ends[shard]) - len(index) + row
+            raise self._damage(shard, index, row, number)
+        return memoryview(value)
+
+    def index_name(self, shard: int) -> str:
+        """File of an index run."""
+        return index_file("data", shard)
+
+    def shard_name(self, shard: int) -> str:  # noqa: ARG002 - the seam's signature
+        """The data file."""
+        return DATA_FILE
+
+    def shard_bytes(self, shard: int) -> int | None:  # noqa: ARG002 - the seam's signature
+        """Unknown: values are checked as they are read."""
+        return None

@@ -1,0 +1,85 @@
+"""From a path to an opened store."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packer_reader.errors import NotAStoreError, NotFoundError, UsageError
+from packer_reader.format.manifest import MAX_MANIFEST, parse_manifest
+from packer_reader.format.names import MANIFEST
+from packer_reader.stores.files import check_size
+
+if TYPE_CHECKING:
+    from packer_reader.stores.base import Store
+
+__all__ = ["CHECKED_FILES", "open_store", "splits_of"]
+
+CHECKED_FILES = 2_000
+"""Stores of up to so many files have all sizes compared when they are opened; larger ones file by file as they are used."""
+
+_HOMES = {"tar": ("packer_reader.stores.tar", "TarStore"), "lmdb": ("packer_reader.stores.lmdb", "LmdbStore")}
+
+
+def splits_of(path: Path) -> list[str]:
+    """Names of the complete stores in a folder, such as its splits."""
+    try:
+        return sorted(entry.name for entry in path.iterdir() if (entry / MANIFEST).is_file())
+    except OSError:
+        return []
+
+
+def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
+    """Open a store, or one split of a folder of stores.
+
+    Args:
+        path: the folder.
+        split: which split; needed when the folder has several.
+
+    Raises:
+        NotAStoreError: there is no complete store.
+        NotFoundError: there is no such split.
+        StoreError: it is damaged, or of another version.
+
+    Example:
+        store = packer_reader.open("out.lmdb")
+        store[0]["image"]          # uint8 (height, width, 3)
+    """
+    folder = Path(path)
+    if not folder.exists():
+        raise NotAStoreError(f"store {str(folder)!r} does not exist: check the path")
+    if not (folder / MANIFEST).is_file():
+        return _open_split(folder, split)
+    store = _open(folder)
+    if split is not None and split != store.manifest.split:
+        raise NotFoundError(f"{str(folder)!r} is split {store.manifest.split!r}, not {split!r}: give the folder above it")
+    return store
+
+
+def _open_split(folder: Path, split: str | None) -> Store:
+    names = splits_of(folder)
+    if not names:
+        raise NotAStoreError(f"{str(folder)!r} is no complete store, it has no {MANIFEST}: give the folder that `packer "
+                             "build` wrote, or run an interrupted build again")
+    if split is None and len(names) > 1:
+        raise UsageError(f"{str(folder)!r} holds stores {', '.join(names)}: choose one with split=, or give its folder")
+    if split is not None and split not in names:
+        raise NotFoundError(f"there is no split {split!r} in {str(folder)!r}: it has {', '.join(names)}")
+    return _open(folder / (split or names[0]))
+
+
+def _open(folder: Path) -> Store:
+    manifest_path = folder / MANIFEST
+    if manifest_path.stat().st_size > MAX_MANIFEST:
+        raise NotAStoreError(f"{str(manifest_path)!r} is over {MAX_MANIFEST} bytes: this is no manifest")
+    manifest = parse_manifest(manifest_path.read_bytes())
+    module, name = _HOMES[manifest.kind]
+    store: Store = getattr(import_module(module), name)(folder, manifest)
+    if 2 * manifest.shards + len(manifest.files) <= CHECKED_FILES:
+        for file, listed in manifest.files.items():
+            check_size(folder / file, listed["bytes"])
+        for file, size, _ in store.shard_files():
+            check_size(folder / file, size)
+    return store

@@ -1,0 +1,55 @@
+"""Tar shards: fields are views into the mapped files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packer_reader.format.names import index_file, shard_file
+from packer_reader.stores.base import Store
+from packer_reader.stores.files import map_file
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Iterator
+    from pathlib import Path
+
+    from packer_reader.format.index import Index
+    from packer_reader.format.manifest import Manifest
+
+__all__ = ["TarStore"]
+
+
+class TarStore(Store):
+    """A store of tar shards."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Take a complete store's folder and its parsed manifest."""
+        super().__init__(path, manifest)
+        self._maps: dict[int, memoryview] = {}
+
+    def data(self, shard: int, index: Index, row: int) -> Buffer:  # noqa: ARG002 - the seam's signature
+        """The whole shard, mapped when first used."""
+        mapped = self._maps.get(shard)
+        if mapped is None:
+            mapped = self._maps[shard] = map_file(self.path / self.shard_name(shard), self.shard_bytes(shard))
+        return mapped
+
+    def index_name(self, shard: int) -> str:
+        """File of a shard's index."""
+        return index_file(self.manifest.prefix, shard)
+
+    def shard_name(self, shard: int) -> str:
+        """The tar file."""
+        return shard_file(self.manifest.prefix, shard)
+
+    def shard_bytes(self, shard: int) -> int | None:
+        """Bytes of the tar file."""
+        return int(self._table["bytes"][shard])
+
+    def shard_files(self) -> Iterator[tuple[str, int, str]]:
+        """Name, bytes and SHA-256 of each shard and index."""
+        yield from super().shard_files()
+        for shard in range(self.manifest.shards):
+            yield self.shard_name(shard), int(self._table["bytes"][shard]), self._table["sha256"][shard].tobytes().hex()
+
+    def _table_columns(self) -> tuple[str, ...]:
+        return (*super()._table_columns(), "bytes", "sha256")
