@@ -13,9 +13,10 @@ from packer_reader.format.names import MANIFEST
 from packer_reader.stores.files import check_size
 
 if TYPE_CHECKING:
+    from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Store
 
-__all__ = ["CHECKED_FILES", "open_store", "splits_of"]
+__all__ = ["CHECKED_FILES", "bare_store", "open_store", "splits_of", "store_folders"]
 
 CHECKED_FILES = 2_000
 """Stores of up to so many files have all sizes compared when they are opened; larger ones file by file as they are used."""
@@ -29,6 +30,23 @@ def splits_of(path: Path) -> list[str]:
         return sorted(entry.name for entry in path.iterdir() if (entry / MANIFEST).is_file())
     except OSError:
         return []
+
+
+def store_folders(path: Path) -> list[Path]:
+    """The complete stores at a path: itself, or those directly below.
+
+    Raises:
+        NotAStoreError: there is none.
+    """
+    if (path / MANIFEST).is_file():
+        return [path]
+    names = splits_of(path)
+    if not names:
+        if not path.exists():
+            raise NotAStoreError(f"store {str(path)!r} does not exist: check the path")
+        raise NotAStoreError(f"{str(path)!r} is no complete store, it has no {MANIFEST}: give the folder that `packer "
+                             "build` wrote, or run an interrupted build again")
+    return [path / name for name in names]
 
 
 def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
@@ -48,8 +66,6 @@ def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
         store[0]["image"]          # uint8 (height, width, 3)
     """
     folder = Path(path)
-    if not folder.exists():
-        raise NotAStoreError(f"store {str(folder)!r} does not exist: check the path")
     if not (folder / MANIFEST).is_file():
         return _open_split(folder, split)
     store = _open(folder)
@@ -59,10 +75,7 @@ def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
 
 
 def _open_split(folder: Path, split: str | None) -> Store:
-    names = splits_of(folder)
-    if not names:
-        raise NotAStoreError(f"{str(folder)!r} is no complete store, it has no {MANIFEST}: give the folder that `packer "
-                             "build` wrote, or run an interrupted build again")
+    names = [found.name for found in store_folders(folder)]
     if split is None and len(names) > 1:
         raise UsageError(f"{str(folder)!r} holds stores {', '.join(names)}: choose one with split=, or give its folder")
     if split is not None and split not in names:
@@ -70,13 +83,23 @@ def _open_split(folder: Path, split: str | None) -> Store:
     return _open(folder / (split or names[0]))
 
 
+def bare_store(folder: Path, manifest: Manifest) -> Store:
+    """A store whose files have not been looked at yet, but for the shard table.
+
+    Raises:
+        StoreError: the shard table is missing or damaged.
+    """
+    module, name = _HOMES[manifest.kind]
+    store: Store = getattr(import_module(module), name)(folder, manifest)
+    return store
+
+
 def _open(folder: Path) -> Store:
     manifest_path = folder / MANIFEST
     if manifest_path.stat().st_size > MAX_MANIFEST:
         raise NotAStoreError(f"{str(manifest_path)!r} is over {MAX_MANIFEST} bytes: this is no manifest")
     manifest = parse_manifest(manifest_path.read_bytes())
-    module, name = _HOMES[manifest.kind]
-    store: Store = getattr(import_module(module), name)(folder, manifest)
+    store = bare_store(folder, manifest)
     if 2 * manifest.shards + len(manifest.files) <= CHECKED_FILES:
         for file, listed in manifest.files.items():
             check_size(folder / file, listed["bytes"])

@@ -1,0 +1,117 @@
+"""`packer build` and `packer shard`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer.cli.options import job_options, make_recipe, output_options, parse_max_errors, recipe_options
+from packer_reader.errors import UsageError
+
+if TYPE_CHECKING:
+    from packer.convert import Report
+
+__all__ = ["build", "shard"]
+
+_SKIPPED = 3
+"""Exit code: the store is complete, but more samples were skipped than --max-errors allows."""
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target", metavar="OUT")
+@click.option("--size", default="256MB", show_default=True, help="Largest shard; not for LMDB.")
+@recipe_options
+@job_options
+@output_options
+@click.pass_context
+def build(ctx: click.Context, source: str, target: str, size: str, **options: Any) -> None:
+    """Convert SOURCE into a store: LMDB if OUT ends in .lmdb, tar shards otherwise.
+
+    With splits, from folders train/ val/ test/ or from --val, OUT holds one store for each.
+
+    \b
+    Example:
+      packer build imagefolder/ out.lmdb --resize 256 --fit crop
+      packer build photos/ photos-256/ --resize 256 --val 0.05 --group-by '^([^/]+)/'
+    """
+    _run(ctx, source, target, size, options)
+
+
+@click.command()
+@click.argument("source", default=".")
+@click.argument("target", metavar="[OUT]", required=False)
+@click.option("--size", default="256MB", show_default=True, help="Largest shard: B, KB, MB, GB, KiB, MiB, GiB.")
+@recipe_options
+@job_options
+@output_options
+@click.pass_context
+def shard(ctx: click.Context, source: str, target: str | None, size: str, **options: Any) -> None:
+    """Convert SOURCE (this folder) into tar shards in OUT (../<its name>-shards).
+
+    The shards are plain WebDataset shards: webdataset, Hugging Face datasets and tar read them.
+
+    \b
+    Example:
+      cd imagefolder && packer shard --size 256MB
+      packer shard imagefolder/ out/ --resize 256 --fit crop --size 64MB
+    """
+    if target is None:
+        place = Path(source).resolve()
+        target = str(place.parent / f"{place.name}-shards")
+    if target.rstrip("/").endswith(".lmdb"):
+        raise UsageError(f"OUT is {target!r}, but shard writes tar shards: use packer build for LMDB, or another name")
+    _run(ctx, source, target, size, options)
+
+
+def _run(ctx: click.Context, source: str, target: str, size: str, options: dict[str, Any]) -> None:
+    container = "lmdb" if target.rstrip("/").endswith(".lmdb") else "tar"
+    recipe = make_recipe(container, size, options)
+    parse_max_errors(options["max_errors"], 0)
+
+    from packer.cli.progress import Progress
+    from packer.convert import Job
+    from packer.convert import build as convert
+
+    progress = Progress(quiet=options["quiet"] or options["as_json"])
+    job = Job(workers=options["workers"], runner=options["runner"], source_type=options["source_type"],
+              resume=not options["no_resume"], overwrite=options["overwrite"],
+              stop_on_error=options["on_error"] == "stop", watcher=progress)
+    try:
+        report = convert(source, target, recipe, job)
+    finally:
+        progress.close()
+    if options["as_json"]:
+        click.echo(json.dumps(report.to_json()))
+    else:
+        for line in _lines(report):
+            click.echo(line)
+    if report.skipped > parse_max_errors(options["max_errors"], report.found):
+        if not options["as_json"]:
+            click.echo(f"{report.skipped:,} samples were skipped: see errors.jsonl in the store, and --max-errors", err=True)
+        ctx.exit(_SKIPPED)
+
+
+def _lines(report: Report) -> list[str]:
+    from packer_reader.format.names import shard_file
+    from packer_reader.sizes import format_bytes
+
+    rate = report.written / max(report.seconds, 1e-9)
+    lines = [f"{report.store}: {report.written:,} samples, {format_bytes(report.bytes)}, {report.seconds:.1f} s "
+             f"({rate:,.0f} samples/s, {report.workers} workers)",
+             f"found {report.found:,} = written {report.written:,} + skipped {report.skipped:,}"]
+    lines += [f"skipped {count:,} {failure}" for failure, count in sorted(report.errors.items())]
+    lines += [f"re-encoded {count:,} {codecs.replace('>', ' to ')}" for codecs, count in sorted(report.reencoded.items())]
+    for manifest in report.manifests:
+        place = f"{report.store.rstrip('/')}/{manifest.split}" if manifest.split else report.store.rstrip("/")
+        if manifest.kind == "lmdb":
+            lines.append(f"{place}/data.mdb  {manifest.samples:,} samples in {manifest.records:,} records")
+            continue
+        first, last = (shard_file(manifest.prefix, n) for n in (0, manifest.shards - 1))
+        start, end = (name.removeprefix(f"{manifest.prefix}-").removesuffix(".tar") for name in (first, last))
+        pattern = first if manifest.shards == 1 else f"{manifest.prefix}-{{{start}..{end}}}.tar"
+        lines.append(f"{place}/{pattern}  {manifest.samples:,} samples in {manifest.shards:,} shards")
+    return lines

@@ -1,0 +1,100 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from packer.recipe import Recipe
+from packer_reader.errors import UsageError
+from packer_reader.sizes import parse_bytes
+
+__all__ = ["job_options", "make_recipe", "output_options", "parse_max_errors", "recipe_options"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_RECIPE = (
+    click.option("--resize", metavar="N|HxW", help="Size in pixels: one side, or height x width."),
+    click.option("--fit", default="shorter", show_default=True, metavar="shorter|longer|stretch|crop|pad",
+                 help="How an image meets --resize."),
+    click.option("--no-upscale", is_flag=True, help="Keep images that are smaller."),
+    click.option("--gray", is_flag=True, help="One channel instead of RGB."),
+    click.option("--encode", default="keep", show_default=True, metavar="keep|jpg|png|webp|raw",
+                 help="Codec of the images; keep takes that of most source files."),
+    click.option("--quality", type=int, default=90, show_default=True, help="Of JPEG and WebP, 1 to 100."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of the stored order and the split."),
+    click.option("--no-shuffle", is_flag=True, help="Keep the source's sorted order."),
+    click.option("--val", type=float, metavar="SHARE", help="Make splits train and val; val gets this share."),
+    click.option("--group-by", metavar="REGEX", help="Keep samples whose names match alike in one split."),
+    click.option("--stratify", is_flag=True, help="Give each class the same share of val."),
+    click.option("--meta", is_flag=True, help="Add a json field with source name, class and sizes."),
+    click.option("--max-pixels", type=int, default=1 << 27, show_default=True, help="Skip larger images, by their header."),
+    click.option("--from", "source_type", metavar="TYPE", help="Source type (imagefolder); detected when left out."),
+)
+_JOB = (
+    click.option("--workers", type=int, metavar="N", help="Processes; as many as this job may use when left out."),
+    click.option("--runner", default="processes", show_default=True, metavar="processes|serial", help="Who converts."),
+    click.option("--no-resume", is_flag=True, help="Start over instead of going on with an interrupted build."),
+    click.option("--overwrite", is_flag=True, help="Replace a store that packer wrote."),
+    click.option("--on-error", type=click.Choice(["skip", "stop"]), default="skip", show_default=True,
+                 help="What a sample does that cannot be converted."),
+    click.option("--max-errors", default="0", show_default=True, metavar="N|P%",
+                 help="More skipped samples than this give exit code 3; the store is complete either way."),
+)
+_OUTPUT = (
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."),
+    click.option("--quiet", is_flag=True, help="No progress."),
+)
+
+
+def _add(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        return functools.reduce(lambda inner, option: option(inner), reversed(options), command)
+
+    return decorate
+
+
+recipe_options = _add(_RECIPE)
+job_options = _add(_JOB)
+output_options = _add(_OUTPUT)
+
+
+def make_recipe(container: str, size: str, options: dict[str, Any]) -> Recipe:
+    """A recipe from option values.
+
+    Raises:
+        UsageError: naming the option that cannot be used.
+    """
+    same = {name: options[name] for name in
+            ("fit", "gray", "encode", "quality", "seed", "val", "group_by", "stratify", "meta", "max_pixels")}
+    return Recipe(container=container, shard_bytes=parse_bytes(size, "--size"),  # type: ignore[arg-type]
+                  resize=_parse_resize(options["resize"]), upscale=not options["no_upscale"],
+                  shuffle=not options["no_shuffle"], **same)
+
+
+def _parse_resize(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if len(sides) > 2 or not all(side.isdigit() for side in sides):
+        raise UsageError(f"--resize is {text!r}, it must be N or HxW in pixels, such as 256 or 224x320")
+    return tuple(int(side) for side in sides)
+
+
+def parse_max_errors(text: str, found: int) -> int:
+    """The number of skipped samples that is still fine, from `N` or `P%` of those found.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    share = text.endswith("%")
+    try:
+        value = float(text.rstrip("%"))
+    except ValueError:
+        value = -1
+    if value < 0 or (share and value > 100) or (not share and value != int(value)):
+        raise UsageError(f"--max-errors is {text!r}, it must be a count, or a share such as 1%")
+    return int(found * value / 100) if share else int(value)

@@ -1,0 +1,34 @@
+"""`packer plan`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from packer.cli.options import make_recipe, output_options, recipe_options
+
+__all__ = ["plan"]
+
+
+@click.command()
+@click.argument("source", default=".")
+@click.option("--size", default="256MB", show_default=True, help="Largest shard.")
+@recipe_options
+@click.option("--workers", type=int, metavar="N", help="Processes to plan for.")
+@output_options
+def plan(source: str, size: str, *, workers: int | None, as_json: bool, quiet: bool, **options: Any) -> None:  # noqa: ARG001
+    """Say what would be built from SOURCE, and write nothing.
+
+    Lists what the source was taken for and why, samples per class and split, problems, and an estimate of size, disk, memory
+    and time from a few samples converted in memory.
+
+    \b
+    Example:
+      packer plan imagefolder/ --resize 256 --fit crop
+    """
+    from packer.preview import preview
+
+    found = preview(source, make_recipe("tar", size, options), options["source_type"], workers)
+    click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

@@ -1,0 +1,66 @@
+"""Progress on stderr: a bar on a terminal, a plain line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+__all__ = ["Progress"]
+
+_LINE_EVERY = 30.0
+"""Seconds between two lines where stderr is no terminal."""
+
+
+class Progress:
+    """Draws what a build reports; see `packer.drive.Watcher`."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """Draw nothing when quiet, but for notices."""
+        self._quiet = quiet
+        self._bar: tqdm.tqdm | None = None  # type: ignore[name-defined]  # noqa: F821 - tqdm loads with the first bar
+        self._what, self._total = "", 0
+        self._done = self._bytes = self._skipped = 0
+        self._started = self._said = time.monotonic()
+
+    def begin(self, what: str, total: int) -> None:
+        """A step over `total` samples begins; 0 when that is not known."""
+        self.close()
+        self._what, self._total = what, total
+        self._done = self._bytes = self._skipped = 0
+        self._started = self._said = time.monotonic()
+        if self._quiet or not total or not sys.stderr.isatty():
+            return
+        from tqdm import tqdm
+
+        self._bar = tqdm(total=total, desc=what, unit="sample", file=sys.stderr, dynamic_ncols=True, smoothing=0.05)
+
+    def advance(self, samples: int, source_bytes: int, skipped: int) -> None:
+        """Samples were converted or skipped."""
+        self._done += samples
+        self._bytes += source_bytes
+        self._skipped += skipped
+        now = time.monotonic()
+        rate = self._bytes / max(1e-9, now - self._started) / 1e6
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{rate:.1f} MB/s, {self._skipped} skipped", refresh=False)
+            self._bar.update(samples)
+        elif not self._quiet and now - self._said >= _LINE_EVERY:
+            self._said = now
+            speed = self._done / (now - self._started)
+            left = (self._total - self._done) / max(1e-9, speed)
+            click.echo(f"{self._what}: {self._done:,} of {self._total:,} samples, {speed:,.0f} samples/s, {rate:.1f} MB/s, "
+                       f"{self._skipped} skipped, about {left:,.0f} s left", err=True)
+
+    def say(self, text: str) -> None:
+        """A notice, also when quiet."""
+        if self._bar is not None:
+            self._bar.clear()
+        click.echo(f"note: {text}", err=True)
+
+    def close(self) -> None:
+        """End the bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -1,0 +1,199 @@
+"""A store against its manifest: every way in which they differ, each with its place.
+
+The quick check compares structure, sizes and hashes of the small files; the full one hashes every file, compares every
+field with its CRC-32, decodes it, and reads the container as other tools do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from packer_reader.decode import decode_field
+from packer_reader.errors import NotAStoreError, StoreError
+from packer_reader.format.digest import ContentDigest
+from packer_reader.format.manifest import parse_manifest
+from packer_reader.format.names import MANIFEST, SHARDS, key_text
+from packer_reader.format.record import parse_value
+from packer_reader.format.tar import END, member_name, member_size
+from packer_reader.stores.open import bare_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from packer_reader.format.index import Index
+    from packer_reader.stores.base import Store
+
+__all__ = ["SKIPPED", "Finding", "check_store"]
+
+_ALWAYS_HASHED = 16 << 20
+"""Files up to this size are hashed by the quick check too."""
+SKIPPED = "not checked without --full: bytes of shards, CRC-32 and decoding of each field"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault."""
+
+    file: str
+    """Relative to the store."""
+    what: str
+    """The fault, in words."""
+    key: int | None = None
+    """The damaged sample, where it is one."""
+    source: str | None = None
+    """The file it was made from."""
+
+    def __str__(self) -> str:
+        sample = f" key {key_text(self.key)} (from {self.source!r})" if self.key is not None else ""
+        return f"{self.file}:{sample} {self.what}"
+
+
+def check_store(
+    path: Path, *, full: bool = False, progress: Callable[[int], None] = lambda samples: None
+) -> Iterator[Finding]:
+    """Every fault of one complete store.
+
+    Args:
+        path: its folder.
+        full: read everything.
+        progress: hears the number of samples checked since the last call.
+
+    Raises:
+        NotAStoreError: there is no manifest to check against.
+    """
+    if not (path / MANIFEST).is_file():
+        raise NotAStoreError(f"{str(path)!r} is no complete store, it has no {MANIFEST}: give a store's folder")
+    try:
+        manifest = parse_manifest((path / MANIFEST).read_bytes())
+    except StoreError as error:
+        yield Finding(MANIFEST, str(error))
+        return
+    listed = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest.files.items()}
+    damaged = set()
+    for finding in _files(path, listed, full=full):
+        damaged.add(finding.file)
+        yield finding
+    if SHARDS in damaged:
+        return
+    try:
+        store = bare_store(path, manifest)
+    except StoreError as error:
+        yield Finding(SHARDS, str(error))
+        return
+    shards = {name: (size, sha256) for name, size, sha256 in store.shard_files()}
+    for finding in _files(path, shards, full=full):
+        damaged.add(finding.file)
+        yield finding
+    known = {MANIFEST, *listed, *shards}
+    yield from (Finding(name, "is in the folder and not in the manifest") for name in _strangers(path, known))
+    yield from _samples(store, damaged, full=full, progress=progress)
+
+
+def _files(path: Path, listed: dict[str, tuple[int, str]], *, full: bool) -> Iterator[Finding]:
+    for name, (size, sha256) in listed.items():
+        file = path / name
+        try:
+            found = file.stat().st_size
+        except OSError as error:
+            yield Finding(name, f"cannot be read ({error.strerror})")
+            continue
+        if found != size:
+            yield Finding(name, f"has {found} bytes, the manifest says {size}")
+        elif full or size <= _ALWAYS_HASHED:
+            with file.open("rb") as data:
+                if hashlib.file_digest(data, "sha256").hexdigest() != sha256:
+                    yield Finding(name, "has other bytes than were written (SHA-256 differs)")
+
+
+def _strangers(path: Path, known: set[str]) -> list[str]:
+    found = {p.relative_to(path).as_posix() for p in path.rglob("*") if not p.is_dir()}
+    return sorted(found - known)
+
+
+def _samples(store: Store, damaged: set[str], *, full: bool, progress: Callable[[int], None]) -> Iterator[Finding]:
+    """Indexes against each other and, in full, fields against their CRC and decoder."""
+    digest, last, whole = ContentDigest(store.manifest.suffixes), -1, True
+    for shard in range(store.manifest.shards):
+        if store.index_name(shard) in damaged:
+            whole = False
+            continue
+        try:
+            index = store.index(shard)
+        except StoreError as error:
+            yield Finding(store.index_name(shard), str(error))
+            whole = False
+            continue
+        if len(index) and (int(index.key[0]) <= last or bool((np.diff(index.key.astype(np.int64)) <= 0).any())):
+            yield Finding(store.index_name(shard), "keys do not rise")
+        last = int(index.key[-1]) if len(index) else last
+        digest.add(index)
+        if full and store.shard_name(shard) not in damaged:
+            yield from _container(store, shard, index)
+        if full:
+            yield from _fields(store, shard, index, progress)
+    if whole and digest.hexdigest() != store.manifest.content_digest:
+        yield Finding(MANIFEST, "content_digest does not fit the indexes")
+
+
+def _fields(store: Store, shard: int, index: Index, progress: Callable[[int], None]) -> Iterator[Finding]:
+    first = int(store.table["samples"][:shard].sum())
+    for row in range(len(index)):
+        number = first + row
+        try:
+            blobs = store.encoded(number)
+            for field in store.manifest.fields:
+                decode_field(field, blobs[field.suffix])
+        except (StoreError, ValueError) as error:
+            what = "differs from its CRC-32" if "is damaged at key" in str(error) else str(error)
+            yield Finding(store.shard_name(shard), what, int(index.key[row]), _source(store, number))
+        if row % 256 == 255:
+            progress(256)
+    progress(len(index) % 256)
+
+
+def _source(store: Store, number: int) -> str | None:
+    try:
+        return store.source(number)
+    except StoreError:
+        return None
+
+
+def _container(store: Store, shard: int, index: Index) -> Iterator[Finding]:
+    """The container as another tool reads it holds the same samples."""
+    name = store.shard_name(shard)
+    try:
+        names = _tar_names(store.path / name) if store.manifest.kind == "tar" else _lmdb_names(store, index)
+    except (tarfile.TarError, StoreError, OSError) as error:
+        yield Finding(name, f"cannot be read as {store.manifest.kind} ({error})")
+        return
+    expected = [member_name(int(key), suffix) for key in index.key for suffix in store.manifest.suffixes]
+    if names != expected:
+        yield Finding(name, "does not hold the members that its index lists, in their order")
+    if store.manifest.kind == "tar":
+        sizes = index.size.astype(np.int64)
+        total = sum(member_size(size) for size in sizes.ravel().tolist()) + len(END)
+        if total != store.shard_bytes(shard):
+            yield Finding(name, "has gaps between its members")
+
+
+def _tar_names(path: Path) -> list[str]:
+    with tarfile.open(path, "r:") as archive:
+        return archive.getnames()
+
+
+def _lmdb_names(store: Store, index: Index) -> list[str]:
+    names, values = list[str](), index.value
+    assert values is not None
+    rows = np.flatnonzero(np.diff(values, prepend=values[:1] + np.uint64(1)))
+    for row in rows.tolist():
+        value = store.data(0, index, row)
+        for key, fields in parse_value(int(values[row]), value).items():
+            names += [member_name(key, suffix) for suffix in fields]
+    return names
+
