@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from packer.drive import Drive, Watcher
+from packer.output.card import CARD, card_text
 from packer.output.finish import StoreFacts, finish_store
 from packer.output.journal import Journal
 from packer.output.publish import check_target, publish
@@ -170,6 +171,8 @@ def _build(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[
             executor.kill()
         raise
     executor.shutdown()
+    if splits[0].name and recipe.container == "tar":
+        (staging.store / CARD).write_text(card_text([m.split for m in manifests if m.split]), encoding="ascii")
     return manifests, workers
 
 

@@ -7,7 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
-from packer_reader.errors import FormatError, OutputError, StoreError, os_error
+from packer.output.card import CARD, card_text
+from packer_reader.errors import OutputError, StoreError, os_error
 from packer_reader.format.manifest import parse_manifest
 from packer_reader.format.names import MANIFEST, SHARDS, index_file, shard_file
 
@@ -52,6 +53,9 @@ def _check_ours(target: Path) -> None:
             known |= {store / name for name in _listed(store)}
         except (StoreError, OSError) as error:
             raise OutputError(f"{str(store)!r} will not be replaced, its manifest cannot be read: {error}") from None
+    if len(stores) and stores != [target] and (target / CARD).is_file():
+        card = card_text([store.name for store in stores])
+        known |= {target / CARD} if (target / CARD).read_bytes() == card.encode() else set()
     for folder, folders, files in os.walk(target):
         linked = [name for name in folders if (Path(folder) / name).is_symlink()]
         for name in [*files, *linked]:
@@ -61,10 +65,7 @@ def _check_ours(target: Path) -> None:
 
 
 def _listed(store: Path) -> list[str]:
-    try:
-        manifest = parse_manifest((store / MANIFEST).read_bytes())
-    except FormatError:
-        raise
+    manifest = parse_manifest((store / MANIFEST).read_bytes())
     names = [MANIFEST, SHARDS, *manifest.files]
     for number in range(manifest.shards):
         if manifest.kind == "tar":

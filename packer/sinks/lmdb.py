@@ -59,12 +59,20 @@ class LmdbSink:
         if not noted.exists() or noted.read_text() != self._identity():
             # Unsynced pages may be lost or out of order after a power failure.
             self._path.unlink(missing_ok=True)
-        self._env = lmdb.open(
-            str(target.folder), map_size=_FIRST_MAP, subdir=True, sync=False, metasync=False, meminit=True,
-            writemap=False, lock=False, max_dbs=0, lib_version=0,
-        )
+        self._env = self._open()
         self._last = self._last_key()
+        if self._last < 0:
+            self._env.close()
+            self._path.unlink()
+            self._env = self._open()
         noted.write_text(self._identity())
+
+    def _open(self) -> lmdb.Environment:
+        # Size 0 takes the map size that the file was last committed with, which is part of its bytes.
+        return lmdb.open(
+            str(self._target.folder), map_size=0 if self._path.exists() else _FIRST_MAP, subdir=True, sync=False,
+            metasync=False, meminit=True, writemap=False, lock=False, max_dbs=0, lib_version=0,
+        )
 
     def _identity(self) -> str:
         """This file, on this machine, since its last start."""
