@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from packer_reader._version import __version__
 
 if TYPE_CHECKING:
-    from packer.convert import Job, Report, build
+    from packer.convert import Job, build
     from packer.recipe import Recipe
+    from packer.report import Report
 
 __all__ = ["Job", "Recipe", "Report", "__version__", "build"]
 
-_HOMES = {"Job": "packer.convert", "Report": "packer.convert", "build": "packer.convert", "Recipe": "packer.recipe"}
+_HOMES = {"Job": "packer.convert", "Report": "packer.report", "build": "packer.convert", "Recipe": "packer.recipe"}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import platform
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from packer.drive import Drive, Watcher
 from packer.output.card import CARD, card_text
@@ -18,14 +15,15 @@ from packer.output.finish import StoreFacts, finish_store
 from packer.output.journal import Journal
 from packer.output.publish import check_target, publish
 from packer.output.staging import Staging
-from packer.recipe import Recipe
+from packer.recipe import choose_codec
+from packer.report import make_report
 from packer.runners import make_runner
 from packer.runners.machine import usable_cpus
 from packer.runners.processes import ProcessRunner
 from packer.sinks.tar import StoreTarget, TarSink
 from packer.sources.detect import detect
 from packer.sources.refs import RefTable, RefWriter
-from packer.split import TRAIN, VAL, in_val
+from packer.split import divide
 from packer.unit import SplitJob
 from packer_reader.errors import PackerError, UsageError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
@@ -33,12 +31,14 @@ from packer_reader.format.names import DEFAULT_PREFIX
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from packer.sample import Problem
+    from packer.recipe import Recipe
+    from packer.report import Report
     from packer.sinks.base import Sink
     from packer.sources.base import Listing, Source
+    from packer.split import Split
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["Job", "Report", "Split", "build", "choose_codec", "divide"]
+__all__ = ["Job", "build"]
 
 
 class _Silent:
@@ -76,49 +76,6 @@ class Job:
             raise UsageError(f"--workers is {self.workers!r}, it must be a whole number from 1 to 1024")
 
 
-@dataclass(frozen=True)
-class Report:
-    """What came of a build."""
-
-    store: str
-    found: int
-    written: int
-    skipped: int
-    records: int
-    bytes: int
-    """Stored bytes of all fields."""
-    shards: int
-    seconds: float
-    errors: dict[str, int]
-    """Skipped samples by failure class."""
-    reencoded: dict[str, int]
-    """Samples stored in another codec, by `from>to`."""
-    splits: dict[str, int]
-    """Samples by split; empty without splits."""
-    workers: int
-    manifests: tuple[Manifest, ...] = field(repr=False, default=())
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
-        rate = self.written / self.seconds if self.seconds else 0.0
-        return {"store": self.store, "found": self.found, "written": self.written, "skipped": self.skipped,
-                "samples": self.written, "records": self.records, "bytes": self.bytes, "shards": self.shards,
-                "seconds": round(self.seconds, 3), "samples_per_s": round(rate, 1), "errors": self.errors,
-                "reencoded": self.reencoded, "splits": self.splits, "workers": self.workers}
-
-
-@dataclass(frozen=True)
-class Split:
-    """One split of a listing."""
-
-    name: str | None
-    members: np.ndarray[Any, np.dtype[np.uint64]] | None
-    """Numbers of its refs, ascending; None means all."""
-    count: int
-    problems: tuple[Problem, ...]
-    """Its samples that were refused while listing."""
-
-
 def build(source: str, target: str, recipe: Recipe, job: Job | None = None) -> Report:
     """Convert a source into a store, or into a folder of one store per split.
 
@@ -143,7 +100,7 @@ def build(source: str, target: str, recipe: Recipe, job: Job | None = None) -> R
         except OSError as error:
             raise os_error(error, "writing", error.filename or staging.path) from error
         staging.published = True
-    return _report(target, manifests, workers, time.monotonic() - started)
+    return make_report(target, manifests, workers, time.monotonic() - started)
 
 
 def _build(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[list[Manifest], int]:
@@ -176,42 +133,6 @@ def _build(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[
     return manifests, workers
 
 
-def divide(recipe: Recipe, listing: Listing, refs: RefTable) -> list[Split]:
-    """The splits of a listing, by its own folders or by `--val`.
-
-    Raises:
-        UsageError: the source has splits already, or one would be empty.
-    """
-    if recipe.val is None and not listing.splits:
-        return [Split(None, None, len(refs), tuple(listing.problems))]
-    if recipe.val is not None and listing.splits:
-        raise UsageError(f"--val is given, but the source has splits already ({', '.join(listing.splits)}): leave it out")
-    names: tuple[str, ...] = listing.splits or (TRAIN, VAL)
-    numbers = refs.splits if listing.splits else in_val(recipe, refs.names(), refs.labels).astype(np.int32)
-    splits = []
-    for number, name in enumerate(names):
-        members = np.flatnonzero(numbers == number).astype("<u8")
-        problems = tuple(p for p in listing.problems if (p.split or names[0]) == name)
-        if not len(members):
-            way_out = "give a larger --val or another --seed" if recipe.val is not None else "remove its folder"
-            raise UsageError(f"split {name!r} would have none of the {len(refs)} samples: {way_out}")
-        splits.append(Split(name, members, len(members), problems))
-    return splits
-
-
-_LOSSY = {".jpg": "jpg", ".jpeg": "jpg", ".jpe": "jpg", ".jfif": "jpg", ".avif": "jpg", ".jp2": "jpg", ".webp": "webp"}
-
-
-def choose_codec(recipe: Recipe, suffixes: Counter[str]) -> str:
-    """The one codec of a store's images: as asked, or the one of most source files by extension."""
-    if recipe.encode != "keep":
-        return {"raw": "npy"}.get(recipe.encode, recipe.encode)
-    codecs: Counter[str] = Counter()
-    for suffix, count in sorted(suffixes.items()):
-        codecs[_LOSSY.get(suffix, "png")] += count
-    return max(sorted(codecs), key=lambda codec: codecs[codec], default="jpg")
-
-
 def _target(staging: Staging, source: Source, recipe: Recipe, listing: Listing, split: Split) -> StoreTarget:
     folder = staging.store / split.name if split.name else staging.store
     folder.mkdir(parents=True, exist_ok=True)
@@ -239,8 +160,10 @@ def _convert_split(
     facts = StoreFacts(target, split.name, listing, split.problems, versions, ended.get("records"))
     manifest = finish_store(facts, journal, shards)
     if manifest.counts["found"] != split.count + len(split.problems):
-        raise PackerError(f"{manifest.counts['found']} samples were accounted for instead of "
-                          f"{split.count + len(split.problems)}: please report this; no store was written")
+        raise PackerError(
+            f"{manifest.counts['found']} samples were accounted for instead of "
+            f"{split.count + len(split.problems)}: please report this; no store was written"
+        )
     return manifest
 
 
@@ -264,20 +187,3 @@ def _version(package: str) -> str:
         return version(package)
     except ModuleNotFoundError:
         return ""
-
-
-def _report(store: str, manifests: list[Manifest], workers: int, seconds: float) -> Report:
-    def total(name: str) -> Counter[str]:
-        counted: Counter[str] = Counter()
-        for manifest in manifests:
-            counted.update(getattr(manifest, name))
-        return counted
-
-    counts = total("counts")
-    return Report(
-        store=store, found=counts["found"], written=counts["written"], skipped=counts["skipped"],
-        records=sum(m.records for m in manifests), bytes=sum(m.bytes for m in manifests),
-        shards=sum(m.shards for m in manifests), seconds=seconds, errors=dict(total("errors")),
-        reencoded=dict(total("reencoded")), splits={m.split: m.samples for m in manifests if m.split}, workers=workers,
-        manifests=tuple(manifests),
-    )

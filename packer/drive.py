@@ -12,13 +12,13 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from packer.output.journal import Journal, ShardDone
 from packer.unit import SplitJob, UnitDone, convert_unit
 from packer_reader.errors import SampleError, WorkerError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from packer.output.journal import Journal, ShardDone
     from packer.sinks.base import Sink
     from packer.sinks.cut import ShardPlan
 
@@ -117,7 +117,9 @@ class Drive:
     def _unit_done(self, done: UnitDone) -> None:
         self.watcher.advance(done.written + done.skipped, done.source_bytes, done.skipped)
         if done.problem and self.stop_on_error:
-            raise SampleError("stopped", f"{done.problem}: repair or remove it, or leave out --on-error stop to skip it")
+            raise SampleError(
+                "stopped", f"{done.problem}: repair or remove it, or leave out --on-error stop to skip it"
+            )
 
     def _take(self, unit: int) -> None:
         done = self.journal.units[unit]

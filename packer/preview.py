@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from packer.convert import choose_codec, divide
 from packer.plan import Plan
+from packer.recipe import choose_codec
 from packer.runners.machine import usable_cpus
 from packer.sources.detect import detect
 from packer.sources.refs import RefTable, RefWriter
+from packer.split import divide
 from packer.unit import SplitJob, stored_fields
 from packer_reader.errors import SampleError
 from packer_reader.format.names import line_text
@@ -63,8 +64,10 @@ class Preview:
 
     def lines(self) -> list[str]:
         """For people."""
-        lines = [f"source    {self.source!r}: {self.type} ({self.reason})",
-                 f"samples   {self.samples:,}, {format_bytes(self.source_bytes)}, stored as {self.codec}"]
+        lines = [
+            f"source    {self.source!r}: {self.type} ({self.reason})",
+            f"samples   {self.samples:,}, {format_bytes(self.source_bytes)}, stored as {self.codec}",
+        ]
         lines += [f"split     {name}: {count:,}" for name, count in self.splits.items()]
         lines += self._class_lines()
         lines += [f"problem   {p['name']!r}: {p['class']}, {p['reason']}" for p in self.problems[:_SHOWN]]
@@ -75,22 +78,26 @@ class Preview:
             kinds = ", ".join(f"{count:,} {suffix or 'without extension'}" for suffix, count in self.ignored.items())
             lines.append(f"left out  {kinds}")
         if self.estimate:
-            e = self.estimate
-            lines += [f"estimate  store {format_bytes(e['store_bytes'])}, peak disk {format_bytes(e['peak_disk_bytes'])}, peak "
-                      f"memory {format_bytes(e['peak_memory_bytes'])}, {e['seconds']:,.0f} s with {e['workers']:.0f} workers "
-                      f"(from {self.tried} samples)"]
+            e, names = self.estimate, ("store", "peak_disk", "peak_memory")
+            sizes = ", ".join(f"{name.replace('_', ' ')} {format_bytes(e[f'{name}_bytes'])}" for name in names)
+            work = f"{e['seconds']:,.0f} s with {e['workers']:.0f} workers (from {self.tried} samples)"
+            lines.append(f"estimate  {sizes}, {work}")
         return lines
 
     def _class_lines(self) -> list[str]:
         if not self.classes:
             return ["classes   none"]
         counts = [count for count in self.classes.values() if count]
-        lines = [f"classes   {len(self.classes):,}, {min(counts, default=0):,} to {max(counts, default=0):,} samples each"]
+        lines = [
+            f"classes   {len(self.classes):,}, {min(counts, default=0):,} to {max(counts, default=0):,} samples each"
+        ]
         lines += [f"class     {line_text(name)}: {count:,}" for name, count in list(self.classes.items())[:_SHOWN]]
         if len(self.classes) > _SHOWN:
             lines.append(f"          ... and {len(self.classes) - _SHOWN} more (--json lists all)")
         if counts and max(counts) > _IMBALANCE * min(counts):
-            lines.append(f"note      the largest class has {max(counts) / min(counts):.0f} times the samples of the smallest")
+            lines.append(
+                f"note      the largest class has {max(counts) / min(counts):.0f} times the samples of the smallest"
+            )
         return lines
 
 
@@ -107,17 +114,34 @@ def preview(path: str, recipe: Recipe, source_type: str | None, workers: int | N
             listing = source.scan(writer)
         refs = RefTable(Path(folder))
         splits = divide(recipe, listing, refs) if len(refs) else []
-        counts = np.bincount(refs.labels.clip(min=0), minlength=len(listing.classes or ())) if len(refs) else []
-        job = SplitJob(recipe, source, Path(folder), None, len(refs), choose_codec(recipe, listing.suffixes),
-                       listing.classes, Path(folder))
+        counts = np.bincount(refs.labels.clip(min=0), minlength=len(listing.classes or ()))
+        job = SplitJob(
+            recipe,
+            source,
+            Path(folder),
+            None,
+            len(refs),
+            choose_codec(recipe, listing.suffixes),
+            listing.classes,
+            Path(folder),
+        )
         problems = [p.to_json() for p in listing.problems]
         used = max(1, min(workers or usable_cpus(), -(-len(refs) // recipe.unit)))
         tried, estimate = _try(job, source, refs, problems, used)
     return Preview(
-        source=path, type=listing.type, reason=listing.reason, samples=listing.found, source_bytes=listing.bytes,
+        source=path,
+        type=listing.type,
+        reason=listing.reason,
+        samples=listing.found,
+        source_bytes=listing.bytes,
         splits={s.name: s.count for s in splits if s.name},
-        classes=dict(zip(listing.classes or (), map(int, counts), strict=False)), problems=problems,
-        notices=listing.notices, ignored=dict(listing.ignored), codec=job.codec, tried=tried, estimate=estimate,
+        classes=dict(zip(listing.classes or (), map(int, counts), strict=False)),
+        problems=problems,
+        notices=listing.notices,
+        ignored=dict(listing.ignored),
+        codec=job.codec,
+        tried=tried,
+        estimate=estimate,
     )
 
 
@@ -146,8 +170,9 @@ def _try(
     largest = float(refs.sizes.max())
     memory = workers * (_WORKER_MEMORY + 4 * largest + 12 * pixels) + 100e6
     return len(places), {
-        "store_bytes": round(store), "peak_disk_bytes": round(store + in_flight), "peak_memory_bytes": round(memory),
-        "seconds": round(len(refs) * seconds / max(1, len(sizes) - 1) / workers, 1), "workers": workers,
+        "store_bytes": round(store),
+        "peak_disk_bytes": round(store + in_flight),
+        "peak_memory_bytes": round(memory),
+        "seconds": round(len(refs) * seconds / max(1, len(sizes) - 1) / workers, 1),
+        "workers": workers,
     }
-
-

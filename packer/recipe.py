@@ -1,14 +1,18 @@
-"""The whole job as frozen data: refused on construction if it is wrong, kept in the manifest, its digest guards resume."""
+"""The whole job as frozen data.
+
+Refused on construction if it is wrong, kept in the manifest; its digest guards resume.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from packer_reader.errors import UsageError
 
-__all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe"]
+__all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe", "choose_codec"]
 
 Container = Literal["tar", "lmdb"]
 Fit = Literal["shorter", "longer", "stretch", "crop", "pad"]
@@ -122,3 +126,16 @@ def _check_range(name: str, value: Any, low: int, high: int) -> None:
 def _refuse(name: str, value: Any, wanted: str) -> None:
     option = {"shard_bytes": "size"}.get(name, name).replace("_", "-")
     raise UsageError(f"--{option} is {value!r}, it must be {wanted}")
+
+
+_LOSSY = {".jpg": "jpg", ".jpeg": "jpg", ".jpe": "jpg", ".jfif": "jpg", ".avif": "jpg", ".jp2": "jpg", ".webp": "webp"}
+
+
+def choose_codec(recipe: Recipe, suffixes: Counter[str]) -> str:
+    """The one codec of a store's images: as asked, or the one of most source files by extension."""
+    if recipe.encode != "keep":
+        return {"raw": "npy"}.get(recipe.encode, recipe.encode)
+    codecs: Counter[str] = Counter()
+    for suffix, count in sorted(suffixes.items()):
+        codecs[_LOSSY.get(suffix, "png")] += count
+    return max(sorted(codecs), key=lambda codec: codecs[codec], default="jpg")

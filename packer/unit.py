@@ -12,7 +12,6 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,8 @@ from packer_reader.errors import SampleError
 from packer_reader.format.columns import COLUMN_MAGIC, frame_bytes, join_strings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from packer.recipe import Recipe
     from packer.sample import RawSample, Ref
     from packer.sources.base import Source
@@ -154,8 +155,12 @@ def convert_unit(job: SplitJob, unit: int) -> UnitDone:
     frame = frame_bytes(COLUMN_MAGIC, {}, {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)} | arrays)
     job.rows_path(unit).write_bytes(frame)
     return UnitDone(
-        unit=unit, written=len(rows.keys), skipped=len(problems), source_bytes=sum(ref.size for ref in refs),
-        data=(fragment.bytes, fragment.crc), rows=(len(frame), zlib.crc32(frame)),
+        unit=unit,
+        written=len(rows.keys),
+        skipped=len(problems),
+        source_bytes=sum(ref.size for ref in refs),
+        data=(fragment.bytes, fragment.crc),
+        rows=(len(frame), zlib.crc32(frame)),
         problem=f"{problems[0].name!r}: {problems[0].reason}" if problems else None,
     )
 

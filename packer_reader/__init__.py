@@ -17,8 +17,9 @@ from packer_reader._version import __version__
 if TYPE_CHECKING:
     from packer_reader.crops import CenterCrop, HorizontalFlip, RandomResizedCrop, Resize
     from packer_reader.dataloader import loader
-    from packer_reader.dataset import MapDataset, StreamDataset
+    from packer_reader.dataset import StreamDataset
     from packer_reader.errors import PackerError
+    from packer_reader.mapdataset import MapDataset
     from packer_reader.stores.base import Store
     from packer_reader.stores.open import open_store as open  # noqa: A004 - packer_reader.open reads as it should
 
@@ -39,7 +40,7 @@ __all__ = [
 _HOMES = {
     "CenterCrop": "packer_reader.crops",
     "HorizontalFlip": "packer_reader.crops",
-    "MapDataset": "packer_reader.dataset",
+    "MapDataset": "packer_reader.mapdataset",
     "PackerError": "packer_reader.errors",
     "RandomResizedCrop": "packer_reader.crops",
     "Resize": "packer_reader.crops",

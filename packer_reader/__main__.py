@@ -47,10 +47,14 @@ def _verify(options: argparse.Namespace) -> int:
     from packer_reader.check import SKIPPED, check_store
     from packer_reader.stores.open import store_folders
 
-    findings = [(folder, f) for folder in store_folders(Path(options.store)) for f in check_store(folder, full=options.full)]
+    findings = [
+        (folder, f) for folder in store_folders(Path(options.store)) for f in check_store(folder, full=options.full)
+    ]
     if options.json:
-        lines = [{"store": str(folder), "file": f.file, "what": f.what, "key": f.key, "source": f.source}
-                 for folder, f in findings]
+        lines = [
+            {"store": str(folder), "file": f.file, "what": f.what, "key": f.key, "source": f.source}
+            for folder, f in findings
+        ]
         print(json.dumps({"ok": not findings, "full": options.full, "findings": lines}))
     else:
         for folder, finding in findings:

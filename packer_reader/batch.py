@@ -34,8 +34,10 @@ class Batch(dict[str, Any]):
 
 
 def _refuse_nesting(batch: Sequence[Batch], *, collate_fn_map: object = None) -> None:  # noqa: ARG001 - torch's signature
-    raise BatchError("the data set gives whole batches already: use DataLoader(ds, batch_size=None, ...) or "
-                     "packer_reader.loader(ds, ...)")
+    raise BatchError(
+        "the data set gives whole batches already: use DataLoader(ds, batch_size=None, ...) or "
+        "packer_reader.loader(ds, ...)"
+    )
 
 
 default_collate_fn_map[Batch] = _refuse_nesting
@@ -82,8 +84,10 @@ def _tv_image() -> Any:
     try:
         return import_module("torchvision.tv_tensors").Image
     except Exception as error:  # noqa: BLE001 - a torchvision of another torch fails with a RuntimeError
-        raise MissingError(f'decode="tv_tensors" needs a torchvision that fits this torch ({error}): install it, or take '
-                           'decode="torch"') from None
+        raise MissingError(
+            f'decode="tv_tensors" needs a torchvision that fits this torch ({error}): install it, or take '
+            'decode="torch"'
+        ) from None
 
 
 class BatchReader:
@@ -109,8 +113,10 @@ class BatchReader:
     def _check_stackable(self, field: FieldSpec) -> None:
         if self.view.ragged or self.view.decode not in {"torch", "numpy"} or self._image_size(field) is not None:
             return
-        raise BatchError(f"images of {self.store!r} differ in size and cannot be stacked: give crop=RandomResizedCrop(224) or "
-                         "another crop, or ragged=True for lists, or build with --fit crop")
+        raise BatchError(
+            f"images of {self.store!r} differ in size and cannot be stacked: give crop=RandomResizedCrop(224) or "
+            "another crop, or ragged=True for lists, or build with --fit crop"
+        )
 
     def _image_size(self, field: FieldSpec) -> tuple[int, int] | None:
         height, width = field.shape[:2]
@@ -152,8 +158,10 @@ class BatchReader:
             return [decode_field(field, blob) for blob in blobs]
         size = None if self.view.ragged else self._image_size(field)
         if self.view.decode in {"pil", "tv_tensors"} or size is None:
-            return [self._present(self._image(field, blob, int(number), epoch))
-                    for blob, number in zip(blobs, numbers, strict=True)]
+            return [
+                self._present(self._image(field, blob, int(number), epoch))
+                for blob, number in zip(blobs, numbers, strict=True)
+            ]
         stacked = np.empty((len(blobs), *size, field.maximum[-1]), np.uint8)
         for out, blob, number in zip(stacked, blobs, numbers.tolist(), strict=True):
             self._image(field, blob, number, epoch, out)

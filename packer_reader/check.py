@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +24,7 @@ from packer_reader.stores.open import bare_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from packer_reader.format.index import Index
     from packer_reader.stores.base import Store
@@ -54,9 +54,7 @@ class Finding:
         return f"{self.file}:{sample} {self.what}"
 
 
-def check_store(
-    path: Path, *, full: bool = False, progress: Callable[[int], None] = lambda samples: None
-) -> Iterator[Finding]:
+def check_store(path: Path, *, full: bool = False, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
     """Every fault of one complete store.
 
     Args:
@@ -92,7 +90,7 @@ def check_store(
         yield finding
     known = {MANIFEST, *listed, *shards}
     yield from (Finding(name, "is in the folder and not in the manifest") for name in _strangers(path, known))
-    yield from _samples(store, damaged, full=full, progress=progress)
+    yield from _samples(store, damaged, full=full, progress=progress or (lambda _: None))
 
 
 def _files(path: Path, listed: dict[str, tuple[int, str]], *, full: bool) -> Iterator[Finding]:
@@ -196,4 +194,3 @@ def _lmdb_names(store: Store, index: Index) -> list[str]:
         for key, fields in parse_value(int(values[row]), value).items():
             names += [member_name(key, suffix) for suffix in fields]
     return names
-

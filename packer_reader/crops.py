@@ -168,5 +168,3 @@ class HorizontalFlip:
     def __call__(self, pixels: Pixels, draw: Draw) -> Pixels:
         """Flip or not."""
         return pixels[:, ::-1] if draw.uniform() < self.p else pixels
-
-

@@ -63,7 +63,9 @@ def loader(dataset: StreamDataset, *, num_workers: int | None = None, **options:
     if dataset.batch_size is None:
         raise UsageError("loader needs a StreamDataset with batch_size=; for single samples use DataLoader itself")
     if "batch_size" in options or "shuffle" in options:
-        raise UsageError("batch_size and shuffling belong to the StreamDataset: give batch_size= and shuffle_buffer= there")
+        raise UsageError(
+            "batch_size and shuffling belong to the StreamDataset: give batch_size= and shuffle_buffer= there"
+        )
     if num_workers is None:
         local = os.environ.get("LOCAL_WORLD_SIZE", "1")
         num_workers = max(1, len(os.sched_getaffinity(0)) // (int(local) if local.isdigit() and int(local) else 1))

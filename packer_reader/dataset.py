@@ -1,27 +1,29 @@
-"""Stores as PyTorch data sets: streamed in a shuffled order, or by index."""
+"""A store as a PyTorch stream: shuffled, exactly once, resumable."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
-from packer_reader.batch import Batch, BatchReader, Decode, View, one_sample
-from packer_reader.crops import Crop, HorizontalFlip
+from packer_reader.batch import BatchReader, Decode, View, one_sample
 from packer_reader.epoch import EpochClock, Position
 from packer_reader.errors import BatchError, StateError, UsageError
 from packer_reader.order import ORDER_VERSION, Batches, OrderSpec, Tail, default_block
 from packer_reader.ranks import resolve_rank
 from packer_reader.sizes import parse_bytes
-from packer_reader.stores.base import Store
 from packer_reader.stores.open import open_store
 
-__all__ = ["MapDataset", "StreamDataset"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from packer_reader.crops import Crop, HorizontalFlip
+    from packer_reader.stores.base import Store
+
+__all__ = ["StreamDataset"]
 
 Path = str | os.PathLike[str]
 
@@ -42,8 +44,8 @@ class StreamDataset(IterableDataset[Any]):
     """Samples of a store in a shuffled order, each exactly once per epoch over all ranks and workers.
 
     The order is a pure function of the store, `seed`, the epoch and `shuffle_buffer`. With `batch_size` it gives whole
-    batches: use `packer_reader.loader(ds)` or `DataLoader(ds, batch_size=None)`. Without, samples come one by one, exactly
-    once, in no promised order across workers.
+    batches: use `packer_reader.loader(ds)` or `DataLoader(ds, batch_size=None)`. Without, samples come one by one,
+    exactly once, in no promised order across workers.
 
     Args:
         path: the store, or a folder of stores with `split`.
@@ -78,15 +80,38 @@ class StreamDataset(IterableDataset[Any]):
     """
 
     def __init__(
-        self, path: Path, *, split: str | None = None, batch_size: int | None = None,
-        shuffle_buffer: int | str = "256MB", seed: int = 0, crop: Crop | None = None, flip: HorizontalFlip | None = None,
-        transform: Callable[[Any], Any] | None = None, decode: Decode = "torch", fields: Sequence[str] | None = None,
-        rename: Mapping[str, str] | None = None, ragged: bool = False, with_id: bool = False, drop_last: bool = False,
-        pad: bool = False, rank: int | None = None, world_size: int | None = None, lanes: int = 1, block: int | None = None,
+        self,
+        path: Path,
+        *,
+        split: str | None = None,
+        batch_size: int | None = None,
+        shuffle_buffer: int | str = "256MB",
+        seed: int = 0,
+        crop: Crop | None = None,
+        flip: HorizontalFlip | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        decode: Decode = "torch",
+        fields: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        ragged: bool = False,
+        with_id: bool = False,
+        drop_last: bool = False,
+        pad: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        lanes: int = 1,
+        block: int | None = None,
     ) -> None:
         self.store = open_store(path, split)
-        view = View(decode=decode, crop=crop, flip=flip, fields=None if fields is None else tuple(fields), rename=rename,
-                    ragged=ragged, with_id=with_id)
+        view = View(
+            decode=decode,
+            crop=crop,
+            flip=flip,
+            fields=None if fields is None else tuple(fields),
+            rename=rename,
+            ragged=ragged,
+            with_id=with_id,
+        )
         self._reader = BatchReader(self.store, view, seed)
         self._spec = _order(self.store, shuffle_buffer, seed, lanes, block)
         self._tail: Tail = _tail(batch_size, drop_last=drop_last, pad=pad)
@@ -157,7 +182,9 @@ class StreamDataset(IterableDataset[Any]):
             raise StateError(f"the state lacks {', '.join(missing)}: pass what state_dict returned")
         differ = [f"{name} (was {state[name]!r}, is {mine[name]!r})" for name in mine if state[name] != mine[name]]
         if differ:
-            raise StateError(f"the state was saved with another {'; '.join(differ)}: make the data set with the same values")
+            raise StateError(
+                f"the state was saved with another {'; '.join(differ)}: make the data set with the same values"
+            )
         samples = int(state["samples"])
         if self._spec.lanes > 1 and samples % self._spec.lanes and samples < len(self.store):
             raise StateError(f"the state is at sample {samples}, no whole step of {self._spec.lanes} lanes")
@@ -166,9 +193,16 @@ class StreamDataset(IterableDataset[Any]):
     def _identity(self) -> dict[str, Any]:
         """Everything that the order depends on."""
         spec = self._spec
-        return {"version": _STATE_VERSION, "order": ORDER_VERSION, "store": self.store.manifest.content_digest,
-                "samples_in_store": len(self.store), "seed": spec.seed, "shuffle_buffer": self.shuffle_buffer,
-                "block": spec.block, "lanes": spec.lanes}
+        return {
+            "version": _STATE_VERSION,
+            "order": ORDER_VERSION,
+            "store": self.store.manifest.content_digest,
+            "samples_in_store": len(self.store),
+            "seed": spec.seed,
+            "shuffle_buffer": self.shuffle_buffer,
+            "block": spec.block,
+            "lanes": spec.lanes,
+        }
 
     def _resolve(self) -> tuple[int, int]:
         return resolve_rank(self._part.rank, self._part.world_size)
@@ -186,10 +220,14 @@ class StreamDataset(IterableDataset[Any]):
     def _check_tail(self, batches: Batches) -> None:
         last = batches.last_size()
         if self._tail == "keep" and self.batch_size is not None and 0 < last < batches.world_size:
-            raise BatchError(f"the last global batch has {last} samples for {batches.world_size} ranks, so some would get none: "
-                             "give drop_last=True, or pad=True and mask with batch['valid']")
+            raise BatchError(
+                f"the last global batch has {last} samples for {batches.world_size} ranks, so some would get none: "
+                "give drop_last=True, or pad=True and mask with batch['valid']"
+            )
         if self._tail == "drop" and len(self.store) < batches.global_batch:
-            raise BatchError(f"drop_last leaves nothing: {len(self.store)} samples, global batch {batches.global_batch}")
+            raise BatchError(
+                f"drop_last leaves nothing: {len(self.store)} samples, global batch {batches.global_batch}"
+            )
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._batches(self._clock.begin())
@@ -229,8 +267,9 @@ def _window(shuffle_buffer: int | str, mean: int) -> int:
     if isinstance(shuffle_buffer, str):
         return max(1, parse_bytes(shuffle_buffer, "shuffle_buffer") // mean)
     if type(shuffle_buffer) is not int or shuffle_buffer < 0:
-        raise UsageError(f"shuffle_buffer is {shuffle_buffer!r}, it must be samples, or bytes such as '256MB'; 0 is the stored "
-                         "order")
+        raise UsageError(
+            f"shuffle_buffer is {shuffle_buffer!r}, it must be samples, or bytes such as '256MB'; 0 is the stored order"
+        )
     return shuffle_buffer
 
 
@@ -242,72 +281,3 @@ def _tail(batch_size: int | None, *, drop_last: bool, pad: bool) -> Tail:
     if batch_size is None and (drop_last or pad):
         raise UsageError("drop_last and pad are about batches: give batch_size as well")
     return "drop" if drop_last else "pad" if pad else "keep"
-
-
-class MapDataset(Dataset[dict[str, Any]]):
-    """Samples of a store by number, for samplers of any kind.
-
-    Args:
-        path: the store, or a folder of stores with `split`.
-        split: which split of the folder.
-        crop: decode-time geometry; a random one draws from torch's generator.
-        flip: `HorizontalFlip()`.
-        transform: called with each sample; its result is given instead.
-        decode: `torch`, `numpy`, `pil`, `tv_tensors` or `bytes`; see `View`.
-        fields: names of the fields to give; others are not read.
-        rename: field name to the name in the sample.
-        with_id: add `id`, the sample number.
-
-    Raises:
-        StoreError: the store cannot be read.
-
-    Example:
-        ds = MapDataset("out.lmdb")
-        loader = DataLoader(ds, batch_size=256, shuffle=True, num_workers=2)
-    """
-
-    def __init__(
-        self, path: Path, *, split: str | None = None, crop: Crop | None = None, flip: HorizontalFlip | None = None,
-        transform: Callable[[Any], Any] | None = None, decode: Decode = "torch", fields: Sequence[str] | None = None,
-        rename: Mapping[str, str] | None = None, with_id: bool = False,
-    ) -> None:
-        self.store = open_store(path, split)
-        # Samples are given one by one: nothing has to have the same size.
-        view = View(decode=decode, crop=crop, flip=flip, fields=None if fields is None else tuple(fields), rename=rename,
-                    ragged=True, with_id=with_id)
-        self._reader = BatchReader(self.store, view, 0)
-        self._random = bool((crop and crop.random) or flip)
-        self.transform = transform
-
-    def __repr__(self) -> str:
-        return f"MapDataset({self.store!r})"
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.__getitems__([number])[0]
-
-    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Several samples by one read; DataLoader calls this with a whole batch."""
-        wanted = np.array([self.store.number(int(number)) for number in numbers], np.int64)
-        epoch = int(torch.randint(2**62, ())) if self._random else 0
-        batch: Batch = self._reader.read(wanted, epoch)
-        samples: list[Any] = [one_sample(batch, place) for place in range(len(wanted))]
-        return [self.transform(sample) for sample in samples] if self.transform else samples
-
-    @property
-    def classes(self) -> list[str]:
-        """Class names by index; empty without classes."""
-        return list(self.store.classes or ())
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """Class name to index."""
-        return {name: index for index, name in enumerate(self.classes)}
-
-    @property
-    def targets(self) -> list[int]:
-        """Class index of each sample, from the label column."""
-        labels: list[int] = self.store.columns.numbers("label").tolist()
-        return labels

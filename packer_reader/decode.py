@@ -1,6 +1,7 @@
 """Field bytes to arrays, into given memory where there is some. Knows no torch.
 
-JPEG by simplejpeg, which decodes into a buffer and releases the GIL; PNG and WebP by OpenCV, loaded when a store has them.
+JPEG by simplejpeg, which decodes into a buffer and releases the GIL; PNG and WebP by OpenCV, loaded when a store has
+them.
 """
 
 from __future__ import annotations
@@ -63,7 +64,11 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
         pixels = _npy(field, data)
     else:
         pixels = _opencv(field, data, gray=gray)
-    if pixels.ndim != 3 or pixels.dtype != np.uint8 or any(s > m for s, m in zip(pixels.shape, field.maximum, strict=True)):
+    if (
+        pixels.ndim != 3
+        or pixels.dtype != np.uint8
+        or any(s > m for s, m in zip(pixels.shape, field.maximum, strict=True))
+    ):
         raise _damage(field, f"decodes to {pixels.dtype} {pixels.shape}, the manifest allows {field.maximum}")
     if out is None or pixels is out:
         return pixels

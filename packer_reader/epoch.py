@@ -1,12 +1,13 @@
 """Which epoch an iteration is, agreed on by every worker of it, without a lock.
 
 DataLoader copies a data set into its workers and tells nobody that an epoch begins: persistent workers never see
-`set_epoch`, and the trainer never sees that a worker has started. So the epochs live in shared memory. Each worker writes
-only records of its own; the first of an iteration to come counts on, its siblings find its record and follow it.
+`set_epoch`, and the trainer never sees that a worker has started. So the epochs live in shared memory. Each worker
+writes only records of its own; the first of an iteration to come counts on, its siblings find its record and follow
+it.
 
-An iteration is known by DataLoader's base seed, the number of workers, and how often this worker has met the two: also a
-program that seeds torch anew before each epoch, and so gives each iteration the same base seed, gets another order each
-time.
+An iteration is known by DataLoader's base seed, the number of workers, and how often this worker has met the two:
+also a program that seeds torch anew before each epoch, and so gives each iteration the same base seed, gets another
+order each time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class EpochClock:
     def __init__(self) -> None:
         """Begin before epoch 0."""
         # Two records per worker, written in turn, so that the newest one is never torn; then the position asked for.
-        self._shared = torch.zeros((_WORKERS + 1) * 2 * 7 + 3, dtype=torch.int64).share_memory_()
+        self._shared = torch.zeros((_WORKERS + 1) * 2 * 7 + 3, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     def force(self, position: Position) -> None:
         """Let the next iteration begin here; later ones count on from it."""
@@ -60,7 +61,9 @@ class EpochClock:
     def begin(self) -> Position:
         """An iteration begins in this process: where."""
         info = get_worker_info()
-        seed, count, slot = (0, 0, 0) if info is None else (info.seed - info.id, info.num_workers, 1 + info.id % _WORKERS)
+        seed, count, slot = (
+            (0, 0, 0) if info is None else (info.seed - info.id, info.num_workers, 1 + info.id % _WORKERS)
+        )
         records, forced = self._snapshot()
         mine = records[2 * slot : 2 * slot + 2]
         last = mine[mine[:, _GENERATION].argmax()]

@@ -1,13 +1,14 @@
 """Which samples, in which order: the epoch as arithmetic. Pure; order version 1.
 
-Containers (shards, or an LMDB file) are cut into *blocks* of consecutive samples. A keyed permutation, computed and never
-stored, orders the blocks anew for each (seed, epoch) and lays them on a ring that is turned by a random amount: the *base
-order*. It is cut into *cells* of a quarter of the shuffle buffer; each cell is shuffled and dealt in four parts to itself
-and the next three. What a cell was dealt, shuffled again, is an *output cell*, and output cells end to end are the epoch.
-A reader therefore holds at most `window` samples, and any position can be computed without the ones before it.
+Containers (shards, or an LMDB file) are cut into *blocks* of consecutive samples. A keyed permutation, computed and
+never stored, orders the blocks anew for each (seed, epoch) and lays them on a ring that is turned by a random amount:
+the *base order*. It is cut into *cells* of a quarter of the shuffle buffer; each cell is shuffled and dealt in four
+parts to itself and the next three. What a cell was dealt, shuffled again, is an *output cell*, and output cells end
+to end are the epoch. A reader therefore holds at most `window` samples, and any position can be computed without the
+ones before it.
 
-With several *lanes* the containers are dealt to equal ranges of samples, each lane runs by itself, and a global batch takes
-the same number of positions from each.
+With several *lanes* the containers are dealt to equal ranges of samples, each lane runs by itself, and a global batch
+takes the same number of positions from each.
 
 Guarantees, for every store, window, block, lanes, ranks and workers: each sample once per epoch; a pure function of
 (sizes, seed, epoch, window, block, lanes); a sample is equally likely at every position of its lane.
@@ -154,7 +155,7 @@ class EpochOrder:
         if not self._shuffled:
             place = np.arange(start, stop)
             piece = np.searchsorted(self._starts, place, "right") - 1
-            return self._first[piece] + place - self._starts[piece]
+            return np.asarray(self._first[piece] + place - self._starts[piece])
         parts = []
         while start < stop:
             cell = self._cell_of(start)
@@ -204,7 +205,7 @@ class EpochOrder:
         slot, offset = np.divmod(padded, self._block)
         block = self._block_at(slot)
         piece = np.searchsorted(self._first_block, block, "right") - 1
-        return self._first[piece] + (block - self._first_block[piece]) * self._block + offset
+        return np.asarray(self._first[piece] + (block - self._first_block[piece]) * self._block + offset)
 
     def _block_at(self, slots: Ints) -> Ints:
         groups = slots // _SLOT_GROUP
@@ -217,7 +218,7 @@ class EpochOrder:
         self._slot_groups = held
         base = np.searchsorted(wanted, groups) * _SLOT_GROUP
         table = np.concatenate([held[g] for g in wanted.tolist()])
-        return table[base + slots % _SLOT_GROUP]
+        return np.asarray(table[base + slots % _SLOT_GROUP])
 
 
 @dataclass
@@ -244,7 +245,8 @@ class Batches:
         per_lane, first = self.global_batch // self.spec.lanes, self.start // self.spec.lanes
         if self.tail == "drop":
             return max(0, self.spec.total // self.spec.lanes - first) // per_lane
-        return -(-max(0, -(-self.spec.total // self.spec.lanes) - first) // per_lane)
+        left = max(0, -(-self.spec.total // self.spec.lanes) - first)
+        return (left + per_lane - 1) // per_lane
 
     def last_size(self) -> int:
         """Samples of the last global batch under `keep`; 0 when there is none."""

@@ -1,7 +1,7 @@
 """Keyed hashing and permutations of our own, the same on every machine and in every version.
 
-`numpy.random` may change its streams between versions and `hash()` differs between processes; an order that is part of a
-store, or of a training run, may not. Three primitives, on unsigned 64-bit integers:
+`numpy.random` may change its streams between versions and `hash()` differs between processes; an order that is part
+of a store, or of a training run, may not. Three primitives, on unsigned 64-bit integers:
 
 - `key`, a hash of a few integers, built on the finaliser of SplitMix64 (Steele, Lea, Flood 2014);
 - `shuffle`, a permutation held as an array, by sorting hashes;

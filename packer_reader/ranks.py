@@ -37,6 +37,8 @@ def resolve_rank(
         return int(environment["RANK"]), int(environment["WORLD_SIZE"])
     tasks = environment.get("SLURM_NTASKS", "")
     if tasks.isdigit() and int(tasks) > 1 and "SLURM_PROCID" in environment:
-        raise BatchError(f"{tasks} Slurm tasks run and none is in a process group, so each would read every sample: call "
-                         "torch.distributed.init_process_group first, or give rank= and world_size=")
+        raise BatchError(
+            f"{tasks} Slurm tasks run and none is in a process group, so each would read every sample: call "
+            "torch.distributed.init_process_group first, or give rank= and world_size="
+        )
     return 0, 1

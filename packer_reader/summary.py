@@ -19,23 +19,43 @@ __all__ = ["describe", "describe_sample", "find_sample", "sample_lines", "summar
 def describe(store: Store) -> dict[str, Any]:
     """The store in one JSON object."""
     m = store.manifest
-    fields = [{"name": f.name, "kind": f.kind, "codec": f.codec, "dtype": f.dtype, "shape": list(f.shape)} for f in m.fields]
-    return {"store": str(store.path), "kind": m.kind, "split": m.split, "samples": m.samples, "records": m.records,
-            "shards": m.shards, "bytes": m.bytes, "fields": fields, "classes": list(m.classes) if m.classes else None,
-            "columns": dict(m.columns), "shuffled": m.shuffled, "content_digest": m.content_digest,
-            "counts": dict(m.counts), "errors": dict(m.errors), "reencoded": dict(m.reencoded),
-            "statistics": dict(m.statistics), "source": dict(m.source), "recipe": dict(m.recipe),
-            "versions": dict(m.versions)}
+    fields = [
+        {"name": f.name, "kind": f.kind, "codec": f.codec, "dtype": f.dtype, "shape": list(f.shape)} for f in m.fields
+    ]
+    return {
+        "store": str(store.path),
+        "kind": m.kind,
+        "split": m.split,
+        "samples": m.samples,
+        "records": m.records,
+        "shards": m.shards,
+        "bytes": m.bytes,
+        "fields": fields,
+        "classes": list(m.classes) if m.classes else None,
+        "columns": dict(m.columns),
+        "shuffled": m.shuffled,
+        "content_digest": m.content_digest,
+        "counts": dict(m.counts),
+        "errors": dict(m.errors),
+        "reencoded": dict(m.reencoded),
+        "statistics": dict(m.statistics),
+        "source": dict(m.source),
+        "recipe": dict(m.recipe),
+        "versions": dict(m.versions),
+    }
 
 
 def summary_lines(store: Store) -> list[str]:
     """The same for people, some twenty lines."""
     m = store.manifest
     shape = {f.name: "x".join("?" if side is None else str(side) for side in f.shape) for f in m.fields}
+    parts = "shards" if m.kind == "tar" else "index runs"
     lines = [
         f"store     {str(store.path)!r} ({m.kind}{f', split {m.split}' if m.split else ''})",
-        f"samples   {m.samples:,} in {m.shards:,} {'shards' if m.kind == 'tar' else 'index runs'}, {format_bytes(m.bytes)}, "
-        f"{m.bytes / max(1, m.samples):,.0f} bytes a sample",
+        (
+            f"samples   {m.samples:,} in {m.shards:,} {parts}, {format_bytes(m.bytes)}, "
+            f"{m.bytes / max(1, m.samples):,.0f} bytes a sample"
+        ),
         f"order     {'shuffled' if m.shuffled else 'as in the source'}, seed {m.recipe.get('seed')}",
     ]
     lines += [f"field     {f.name}: {f.kind}, {f.codec}, {f.dtype} {shape[f.name]}".rstrip() for f in m.fields]
@@ -43,11 +63,15 @@ def summary_lines(store: Store) -> list[str]:
         lines += _class_lines(store)
     image = m.statistics.get("image")
     if image:
-        lines.append(f"mean      {' '.join(f'{v:.4f}' for v in image['mean'])}   std "
-                     f"{' '.join(f'{v:.4f}' for v in image['std'])}   (pixels / 255)")
+        lines.append(
+            f"mean      {' '.join(f'{v:.4f}' for v in image['mean'])}   std "
+            f"{' '.join(f'{v:.4f}' for v in image['std'])}   (pixels / 255)"
+        )
     counts = m.counts
-    lines.append(f"source    {m.source.get('type')}, {counts['found']:,} found = {counts['written']:,} written + "
-                 f"{counts['skipped']:,} skipped")
+    lines.append(
+        f"source    {m.source.get('type')}, {counts['found']:,} found = {counts['written']:,} written + "
+        f"{counts['skipped']:,} skipped"
+    )
     lines += [f"skipped   {count:,} {failure}" for failure, count in sorted(m.errors.items())]
     lines += [f"recoded   {count:,} {codecs.replace('>', ' to ')}" for codecs, count in sorted(m.reencoded.items())]
     lines.append(f"content   {m.content_digest}")
@@ -57,8 +81,10 @@ def summary_lines(store: Store) -> list[str]:
 def _class_lines(store: Store) -> list[str]:
     classes = store.manifest.classes or ()
     counts = store.manifest.statistics.get("class_counts", [0] * len(classes))
-    shown = [f"class     {index}: {line_text(name)} ({count:,})"
-             for index, (name, count) in enumerate(zip(classes, counts, strict=True))]
+    shown = [
+        f"class     {index}: {line_text(name)} ({count:,})"
+        for index, (name, count) in enumerate(zip(classes, counts, strict=True))
+    ]
     more = [f"          ... and {len(shown) - 10} more"] if len(shown) > 10 else []
     return [f"classes   {len(classes):,}", *shown[:10], *more]
 
@@ -86,9 +112,13 @@ def describe_sample(store: Store, number: int) -> dict[str, Any]:
         columns[name] = value if isinstance(value, str) else _plain(value)
     label = columns.get("label")
     classes = store.classes
-    return {"sample": number, "source": store.source(number), "columns": columns,
-            "class": classes[label] if classes is not None and isinstance(label, int) else None,
-            "fields": {suffix: len(blob) for suffix, blob in blobs.items()}}
+    return {
+        "sample": number,
+        "source": store.source(number),
+        "columns": columns,
+        "class": classes[label] if classes is not None and isinstance(label, int) else None,
+        "fields": {suffix: len(blob) for suffix, blob in blobs.items()},
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from packer.cli.options import job_options, make_recipe, output_options, parse_m
 from packer_reader.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer.convert import Report
+    from packer.report import Report
 
 __all__ = ["build", "shard"]
 
@@ -28,8 +28,8 @@ _SKIPPED = 3
 @job_options
 @output_options
 @click.pass_context
-def build(ctx: click.Context, source: str, target: str, size: str, **options: Any) -> None:
-    """Convert SOURCE into a store: LMDB if OUT ends in .lmdb, tar shards otherwise.
+def build(ctx: click.Context, /, source: str, target: str, size: str, **options: Any) -> None:
+    r"""Convert SOURCE into a store: LMDB if OUT ends in .lmdb, tar shards otherwise.
 
     With splits, from folders train/ val/ test/ or from --val, OUT holds one store for each.
 
@@ -49,8 +49,8 @@ def build(ctx: click.Context, source: str, target: str, size: str, **options: An
 @job_options
 @output_options
 @click.pass_context
-def shard(ctx: click.Context, source: str, target: str | None, size: str, **options: Any) -> None:
-    """Convert SOURCE (this folder) into tar shards in OUT (../<its name>-shards).
+def shard(ctx: click.Context, /, source: str, target: str | None, size: str, **options: Any) -> None:
+    r"""Convert SOURCE (this folder) into tar shards in OUT (../<its name>-shards).
 
     The shards are plain WebDataset shards: webdataset, Hugging Face datasets and tar read them.
 
@@ -68,8 +68,7 @@ def shard(ctx: click.Context, source: str, target: str | None, size: str, **opti
 
 
 def _run(ctx: click.Context, source: str, target: str, size: str, options: dict[str, Any]) -> None:
-    container = "lmdb" if target.rstrip("/").endswith(".lmdb") else "tar"
-    recipe = make_recipe(container, size, options)
+    recipe = make_recipe("lmdb" if target.rstrip("/").endswith(".lmdb") else "tar", size, options)
     parse_max_errors(options["max_errors"], 0)
 
     from packer.cli.progress import Progress
@@ -77,9 +76,15 @@ def _run(ctx: click.Context, source: str, target: str, size: str, options: dict[
     from packer.convert import build as convert
 
     progress = Progress(quiet=options["quiet"] or options["as_json"])
-    job = Job(workers=options["workers"], runner=options["runner"], source_type=options["source_type"],
-              resume=not options["no_resume"], overwrite=options["overwrite"],
-              stop_on_error=options["on_error"] == "stop", watcher=progress)
+    job = Job(
+        workers=options["workers"],
+        runner=options["runner"],
+        source_type=options["source_type"],
+        resume=not options["no_resume"],
+        overwrite=options["overwrite"],
+        stop_on_error=options["on_error"] == "stop",
+        watcher=progress,
+    )
     try:
         report = convert(source, target, recipe, job)
     finally:
@@ -91,7 +96,9 @@ def _run(ctx: click.Context, source: str, target: str, size: str, options: dict[
             click.echo(line)
     if report.skipped > parse_max_errors(options["max_errors"], report.found):
         if not options["as_json"]:
-            click.echo(f"{report.skipped:,} samples were skipped: see errors.jsonl in the store, and --max-errors", err=True)
+            click.echo(
+                f"{report.skipped:,} samples were skipped: see errors.jsonl in the store, and --max-errors", err=True
+            )
         ctx.exit(_SKIPPED)
 
 
@@ -100,11 +107,17 @@ def _lines(report: Report) -> list[str]:
     from packer_reader.sizes import format_bytes
 
     rate = report.written / max(report.seconds, 1e-9)
-    lines = [f"{report.store}: {report.written:,} samples, {format_bytes(report.bytes)}, {report.seconds:.1f} s "
-             f"({rate:,.0f} samples/s, {report.workers} workers)",
-             f"found {report.found:,} = written {report.written:,} + skipped {report.skipped:,}"]
+    lines = [
+        (
+            f"{report.store}: {report.written:,} samples, {format_bytes(report.bytes)}, {report.seconds:.1f} s "
+            f"({rate:,.0f} samples/s, {report.workers} workers)"
+        ),
+        f"found {report.found:,} = written {report.written:,} + skipped {report.skipped:,}",
+    ]
     lines += [f"skipped {count:,} {failure}" for failure, count in sorted(report.errors.items())]
-    lines += [f"re-encoded {count:,} {codecs.replace('>', ' to ')}" for codecs, count in sorted(report.reencoded.items())]
+    lines += [
+        f"re-encoded {count:,} {codecs.replace('>', ' to ')}" for codecs, count in sorted(report.reencoded.items())
+    ]
     for manifest in report.manifests:
         place = f"{report.store.rstrip('/')}/{manifest.split}" if manifest.split else report.store.rstrip("/")
         if manifest.kind == "lmdb":

@@ -14,8 +14,13 @@ from packer_reader.errors import PackerError
 
 __all__ = ["cli", "main"]
 
-COMMANDS = {"build": "packer.cli.build", "shard": "packer.cli.build", "plan": "packer.cli.plan",
-            "inspect": "packer.cli.inspect", "verify": "packer.cli.verify"}
+COMMANDS = {
+    "build": "packer.cli.build",
+    "shard": "packer.cli.build",
+    "plan": "packer.cli.plan",
+    "inspect": "packer.cli.inspect",
+    "verify": "packer.cli.verify",
+}
 """Command name to the module that holds it, in the order of the help."""
 
 
@@ -59,7 +64,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="packer")
 def cli() -> None:
-    """Convert raw data sets, once and offline, into shuffled shards or LMDB stores.
+    r"""Convert raw data sets, once and offline, into shuffled shards or LMDB stores.
 
     packer_reader streams them into PyTorch training.
 

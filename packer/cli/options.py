@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from packer.recipe import Recipe
+from packer.recipe import Container, Recipe
 from packer_reader.errors import UsageError
 from packer_reader.sizes import parse_bytes
 
@@ -18,12 +18,22 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _RECIPE = (
     click.option("--resize", metavar="N|HxW", help="Size in pixels: one side, or height x width."),
-    click.option("--fit", default="shorter", show_default=True, metavar="shorter|longer|stretch|crop|pad",
-                 help="How an image meets --resize."),
+    click.option(
+        "--fit",
+        default="shorter",
+        show_default=True,
+        metavar="shorter|longer|stretch|crop|pad",
+        help="How an image meets --resize.",
+    ),
     click.option("--no-upscale", is_flag=True, help="Keep images that are smaller."),
     click.option("--gray", is_flag=True, help="One channel instead of RGB."),
-    click.option("--encode", default="keep", show_default=True, metavar="keep|jpg|png|webp|raw",
-                 help="Codec of the images; keep takes that of most source files."),
+    click.option(
+        "--encode",
+        default="keep",
+        show_default=True,
+        metavar="keep|jpg|png|webp|raw",
+        help="Codec of the images; keep takes that of most source files.",
+    ),
     click.option("--quality", type=int, default=90, show_default=True, help="Of JPEG and WebP, 1 to 100."),
     click.option("--seed", type=int, default=0, show_default=True, help="Of the stored order and the split."),
     click.option("--no-shuffle", is_flag=True, help="Keep the source's sorted order."),
@@ -31,7 +41,9 @@ _RECIPE = (
     click.option("--group-by", metavar="REGEX", help="Keep samples whose names match alike in one split."),
     click.option("--stratify", is_flag=True, help="Give each class the same share of val."),
     click.option("--meta", is_flag=True, help="Add a json field with source name, class and sizes."),
-    click.option("--max-pixels", type=int, default=1 << 27, show_default=True, help="Skip larger images, by their header."),
+    click.option(
+        "--max-pixels", type=int, default=1 << 27, show_default=True, help="Skip larger images, by their header."
+    ),
     click.option("--from", "source_type", metavar="TYPE", help="Source type (imagefolder); detected when left out."),
 )
 _JOB = (
@@ -39,10 +51,20 @@ _JOB = (
     click.option("--runner", default="processes", show_default=True, metavar="processes|serial", help="Who converts."),
     click.option("--no-resume", is_flag=True, help="Start over instead of going on with an interrupted build."),
     click.option("--overwrite", is_flag=True, help="Replace a store that packer wrote."),
-    click.option("--on-error", type=click.Choice(["skip", "stop"]), default="skip", show_default=True,
-                 help="What a sample does that cannot be converted."),
-    click.option("--max-errors", default="0", show_default=True, metavar="N|P%",
-                 help="More skipped samples than this give exit code 3; the store is complete either way."),
+    click.option(
+        "--on-error",
+        type=click.Choice(["skip", "stop"]),
+        default="skip",
+        show_default=True,
+        help="What a sample does that cannot be converted.",
+    ),
+    click.option(
+        "--max-errors",
+        default="0",
+        show_default=True,
+        metavar="N|P%",
+        help="More skipped samples than this give exit code 3; the store is complete either way.",
+    ),
 )
 _OUTPUT = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."),
@@ -62,17 +84,26 @@ job_options = _add(_JOB)
 output_options = _add(_OUTPUT)
 
 
-def make_recipe(container: str, size: str, options: dict[str, Any]) -> Recipe:
-    """A recipe from option values.
+def make_recipe(container: Container, size: str, options: dict[str, Any]) -> Recipe:
+    """A recipe from option values; an LMDB store has no shards, so their size is no part of its recipe.
 
     Raises:
         UsageError: naming the option that cannot be used.
     """
-    same = {name: options[name] for name in
-            ("fit", "gray", "encode", "quality", "seed", "val", "group_by", "stratify", "meta", "max_pixels")}
-    return Recipe(container=container, shard_bytes=parse_bytes(size, "--size"),  # type: ignore[arg-type]
-                  resize=_parse_resize(options["resize"]), upscale=not options["no_upscale"],
-                  shuffle=not options["no_shuffle"], **same)
+    shard_bytes = parse_bytes(size, "--size")
+    same: dict[str, Any] = {
+        name: options[name]
+        for name in ("fit", "gray", "encode", "quality", "seed", "val", "group_by", "stratify", "meta", "max_pixels")
+    }
+    if container == "tar":
+        same["shard_bytes"] = shard_bytes
+    return Recipe(
+        container=container,
+        resize=_parse_resize(options["resize"]),
+        upscale=not options["no_upscale"],
+        shuffle=not options["no_shuffle"],
+        **same,
+    )
 
 
 def _parse_resize(text: str | None) -> tuple[int, ...] | None:

@@ -50,8 +50,11 @@ class Progress:
             self._said = now
             speed = self._done / (now - self._started)
             left = (self._total - self._done) / max(1e-9, speed)
-            click.echo(f"{self._what}: {self._done:,} of {self._total:,} samples, {speed:,.0f} samples/s, {rate:.1f} MB/s, "
-                       f"{self._skipped} skipped, about {left:,.0f} s left", err=True)
+            click.echo(
+                f"{self._what}: {self._done:,} of {self._total:,} samples, {speed:,.0f} samples/s, {rate:.1f} MB/s, "
+                f"{self._skipped} skipped, about {left:,.0f} s left",
+                err=True,
+            )
 
     def say(self, text: str) -> None:
         """A notice, also when quiet."""

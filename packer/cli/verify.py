@@ -17,8 +17,8 @@ __all__ = ["verify"]
 @click.option("--full", is_flag=True, help="Hash every file, and compare and decode every field.")
 @output_options
 @click.pass_context
-def verify(ctx: click.Context, store: str, *, full: bool, as_json: bool, quiet: bool) -> None:
-    """Compare STORE with its manifest; exit code 4 when it is damaged.
+def verify(ctx: click.Context, /, store: str, *, full: bool, as_json: bool, quiet: bool) -> None:
+    r"""Compare STORE with its manifest; exit code 4 when it is damaged.
 
     Structure, sizes and the hashes of small files are always compared; --full reads everything.
 
@@ -36,8 +36,15 @@ def verify(ctx: click.Context, store: str, *, full: bool, as_json: bool, quiet: 
     for folder in store_folders(Path(store)):
         progress.begin("verifying", _samples(folder) if full else 0)
         for finding in check_store(folder, full=full, progress=lambda samples: progress.advance(samples, 0, 0)):
-            found.append({"store": str(folder), "file": finding.file, "what": finding.what, "key": finding.key,
-                          "source": finding.source})
+            found.append(
+                {
+                    "store": str(folder),
+                    "file": finding.file,
+                    "what": finding.what,
+                    "key": finding.key,
+                    "source": finding.source,
+                }
+            )
             if not as_json:
                 click.echo(f"{folder}/{finding}")
     progress.close()

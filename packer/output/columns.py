@@ -62,8 +62,9 @@ class ColumnFiles:
         for name, values in first.columns.items():
             self.kinds[name] = "number" if values.ndim == 1 else "bytes"
             spec = ArraySpec("values", values.dtype.str, (samples, *values.shape[1:]))
-            self._streams[name] = _Stream(folder / "columns" / f"{name}.col",
-                                          {"column": name, "kind": self.kinds[name]}, [spec])
+            self._streams[name] = _Stream(
+                folder / "columns" / f"{name}.col", {"column": name, "kind": self.kinds[name]}, [spec]
+            )
         self.kinds["name"] = "string"
         specs = [ArraySpec("offsets", "<u8", (samples + 1,)), ArraySpec("bytes", "|u1", (name_bytes,))]
         self._names = _Stream(folder / "columns" / "name.col", {"column": "name", "kind": "string"}, specs)

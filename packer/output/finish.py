@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +17,21 @@ from packer_reader.errors import SourceError
 from packer_reader.format.columns import COLUMN_MAGIC, canonical_json, frame_bytes
 from packer_reader.format.digest import ContentDigest
 from packer_reader.format.manifest import FieldSpec, Manifest, manifest_bytes
-from packer_reader.format.names import CLASSES, DATA_FILE, ERRORS, INFO, MANIFEST, SHARDS, column_file, line_text, shard_file
+from packer_reader.format.names import (
+    CLASSES,
+    DATA_FILE,
+    ERRORS,
+    INFO,
+    MANIFEST,
+    SHARDS,
+    column_file,
+    line_text,
+    shard_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from packer.output.journal import Journal, ShardDone
     from packer.rows import UnitRows
@@ -56,8 +66,10 @@ def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone
     written = sum(done.written for done in journal.units.values())
     skipped = sum(done.skipped for done in journal.units.values()) + len(facts.problems)
     if not written:
-        raise SourceError(f"none of the {skipped} samples could be converted (the first: {_first(facts, journal)}): no "
-                          "store was written")
+        raise SourceError(
+            f"none of the {skipped} samples could be converted (the first: {_first(facts, journal)}): no "
+            "store was written"
+        )
     statistics = Statistics(1 if job.recipe.gray else 3, len(job.classes or ()))
     digest, stored = ContentDigest(job.suffixes), 0
     errors, reencoded = Counter(p.failure for p in facts.problems), Counter[str]()
@@ -80,15 +92,32 @@ def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone
     _write_shard_table(folder, job.recipe.container, shards)
     _write_lists(facts, shards)
     manifest = Manifest(
-        kind=job.recipe.container, prefix=facts.target.prefix, split=facts.split, samples=written,
-        records=facts.records if facts.records is not None else written, shards=len(shards), bytes=stored,
-        fields=_fields(facts, statistics), classes=job.classes, columns=columns.kinds, shuffled=job.recipe.shuffle,
-        content_digest=digest.hexdigest(), recipe=job.recipe.to_json(),
-        recipe_digest=hashlib.sha256(canonical_json(job.recipe.to_json())).hexdigest(), versions=facts.versions,
-        source={"type": facts.listing.type, "files": facts.listing.found, "bytes": facts.listing.bytes,
-                "digest": facts.listing.digest},
-        counts={"found": written + skipped, "written": written, "skipped": skipped}, errors=dict(errors),
-        reencoded=dict(reencoded), statistics=statistics.to_json(), files=_hash_files(folder, columns.kinds, facts),
+        kind=job.recipe.container,
+        prefix=facts.target.prefix,
+        split=facts.split,
+        samples=written,
+        records=facts.records if facts.records is not None else written,
+        shards=len(shards),
+        bytes=stored,
+        fields=_fields(facts, statistics),
+        classes=job.classes,
+        columns=columns.kinds,
+        shuffled=job.recipe.shuffle,
+        content_digest=digest.hexdigest(),
+        recipe=job.recipe.to_json(),
+        recipe_digest=hashlib.sha256(canonical_json(job.recipe.to_json())).hexdigest(),
+        versions=facts.versions,
+        source={
+            "type": facts.listing.type,
+            "files": facts.listing.found,
+            "bytes": facts.listing.bytes,
+            "digest": facts.listing.digest,
+        },
+        counts={"found": written + skipped, "written": written, "skipped": skipped},
+        errors=dict(errors),
+        reencoded=dict(reencoded),
+        statistics=statistics.to_json(),
+        files=_hash_files(folder, columns.kinds, facts),
     )
     (folder / MANIFEST).write_bytes(manifest_bytes(manifest))
     return manifest
@@ -127,9 +156,11 @@ def _write_shard_table(folder: Path, container: str, shards: Sequence[ShardDone]
     def hashes(texts: list[str]) -> Any:
         return np.frombuffer(b"".join(bytes.fromhex(t) for t in texts), np.uint8).reshape(-1, 32)
 
-    arrays = {"samples": np.array([s.samples for s in shards], "<u8"),
-              "index_bytes": np.array([s.index_bytes for s in shards], "<u8"),
-              "index_sha256": hashes([s.index_sha256 for s in shards])}
+    arrays = {
+        "samples": np.array([s.samples for s in shards], "<u8"),
+        "index_bytes": np.array([s.index_bytes for s in shards], "<u8"),
+        "index_sha256": hashes([s.index_sha256 for s in shards]),
+    }
     if container == "tar":
         arrays |= {"bytes": np.array([s.bytes for s in shards], "<u8"), "sha256": hashes([s.sha256 for s in shards])}
     (folder / SHARDS).write_bytes(frame_bytes(COLUMN_MAGIC, {"column": "shards", "kind": "table"}, arrays))
@@ -141,9 +172,12 @@ def _write_lists(facts: StoreFacts, shards: Sequence[ShardDone]) -> None:
         text = "".join(f"{line_text(name)}\n" for name in job.classes)
         (folder / CLASSES).write_text(text, encoding="utf-8")
     if job.recipe.container == "tar":
-        split = {"name": facts.target.prefix, "num_samples": sum(s.samples for s in shards),
-                 "filenames": [shard_file(facts.target.prefix, s.number) for s in shards],
-                 "shard_lengths": [s.samples for s in shards]}
+        split = {
+            "name": facts.target.prefix,
+            "num_samples": sum(s.samples for s in shards),
+            "filenames": [shard_file(facts.target.prefix, s.number) for s in shards],
+            "shard_lengths": [s.samples for s in shards],
+        }
         document = {"splits": {facts.target.prefix: split}}
         (folder / INFO).write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="ascii")
 

@@ -41,7 +41,9 @@ def check_target(target: Path, source: Path, *, overwrite: bool) -> None:
     if not any(target.iterdir()):
         return
     if not overwrite:
-        raise OutputError(f"output {str(target)!r} exists already: choose another name, or give --overwrite to replace it")
+        raise OutputError(
+            f"output {str(target)!r} exists already: choose another name, or give --overwrite to replace it"
+        )
     _check_ours(target)
 
 
@@ -53,15 +55,17 @@ def _check_ours(target: Path) -> None:
             known |= {store / name for name in _listed(store)}
         except (StoreError, OSError) as error:
             raise OutputError(f"{str(store)!r} will not be replaced, its manifest cannot be read: {error}") from None
-    if len(stores) and stores != [target] and (target / CARD).is_file():
+    if stores and stores != [target] and (target / CARD).is_file():
         card = card_text([store.name for store in stores])
         known |= {target / CARD} if (target / CARD).read_bytes() == card.encode() else set()
     for folder, folders, files in os.walk(target):
         linked = [name for name in folders if (Path(folder) / name).is_symlink()]
         for name in [*files, *linked]:
             if Path(folder) / name not in known:
-                raise OutputError(f"{str(target)!r} will not be replaced, no store of ours wrote {str(Path(folder) / name)!r}: "
-                                  "move that file away, or choose another name")
+                raise OutputError(
+                    f"{str(target)!r} will not be replaced, no store of ours wrote {str(Path(folder) / name)!r}: "
+                    "move that file away, or choose another name"
+                )
 
 
 def _listed(store: Path) -> list[str]:
@@ -116,4 +120,6 @@ def _exchange(one: Path, other: Path) -> None:
     result = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     if result != 0:
         reason = os.strerror(ctypes.get_errno())
-        raise OutputError(f"this file system cannot replace {str(other)!r} in one step ({reason}): remove it and run again")
+        raise OutputError(
+            f"this file system cannot replace {str(other)!r} in one step ({reason}): remove it and run again"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from packer.output.lock import Lock
 from packer_reader.errors import ResumeError, SourceError, UsageError, os_error
@@ -30,7 +30,7 @@ class Staging:
         self.published = False
         """Set when the store has its name: then nothing here is worth keeping."""
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> Self:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
@@ -98,8 +98,8 @@ class Staging:
         differences = _differences(earlier, json.loads(json.dumps(identity)))
         if differences:
             raise ResumeError(
-                f"an interrupted build of {str(self._target)!r} differs in {'; '.join(differences)}: repeat the earlier "
-                f"command to finish it, or give --no-resume to start over"
+                f"an interrupted build of {str(self._target)!r} differs in {'; '.join(differences)}: repeat the "
+                f"earlier command to finish it, or give --no-resume to start over"
             )
 
 

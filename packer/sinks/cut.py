@@ -37,8 +37,9 @@ class ShardPlan:
 
 @dataclass
 class Cutter:
-    """Fills shards one after the other: each is full to within one sample, and none is over the capacity unless a single
-    sample is.
+    """Fills shards one after the other.
+
+    Each is full to within one sample, and none is over the capacity unless a single sample is.
     """
 
     capacity: int

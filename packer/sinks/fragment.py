@@ -59,8 +59,12 @@ class Fragment:
         def by_field(rows: list[list[int]], dtype: str) -> Array:
             return np.array(rows, dtype).reshape(-1, fields).T
 
-        return {"key": np.array(self._keys, "<u8"), "offset": by_field(self._offsets, "<u8"),
-                "size": by_field(self._sizes, "<u4"), "crc": by_field(self._crcs, "<u4")}
+        return {
+            "key": np.array(self._keys, "<u8"),
+            "offset": by_field(self._offsets, "<u8"),
+            "size": by_field(self._sizes, "<u4"),
+            "crc": by_field(self._crcs, "<u4"),
+        }
 
     def _finish(self) -> None:
         """Write what is still held."""
@@ -143,8 +147,11 @@ class LmdbFragment(Fragment):
 
     def arrays(self) -> dict[str, Array]:
         """Index rows with `value`, and the values themselves: `value.key`, `value.size`."""
-        extra = {"value": np.array(self._values, "<u8"), "value.key": np.array(self._value_keys, "<u8"),
-                 "value.size": np.array(self._value_sizes, "<u8")}
+        extra = {
+            "value": np.array(self._values, "<u8"),
+            "value.key": np.array(self._value_keys, "<u8"),
+            "value.size": np.array(self._value_sizes, "<u8"),
+        }
         return super().arrays() | extra
 
 

@@ -70,8 +70,16 @@ class LmdbSink:
     def _open(self) -> lmdb.Environment:
         # Size 0 takes the map size that the file was last committed with, which is part of its bytes.
         return lmdb.open(
-            str(self._target.folder), map_size=0 if self._path.exists() else _FIRST_MAP, subdir=True, sync=False,
-            metasync=False, meminit=True, writemap=False, lock=False, max_dbs=0, lib_version=0,
+            str(self._target.folder),
+            map_size=0 if self._path.exists() else _FIRST_MAP,
+            subdir=True,
+            sync=False,
+            metasync=False,
+            meminit=True,
+            writemap=False,
+            lock=False,
+            max_dbs=0,
+            lib_version=0,
         )
 
     def _identity(self) -> str:
@@ -87,7 +95,10 @@ class LmdbSink:
         journal.shards.clear()
         settled, job = set(), self._target.job
         for unit, done in journal.units.items():
-            if not done.written or int(read_rows(job.rows_path(unit), job.suffixes).arrays["value.key"][-1]) <= self._last:
+            if (
+                not done.written
+                or int(read_rows(job.rows_path(unit), job.suffixes).arrays["value.key"][-1]) <= self._last
+            ):
                 settled.add(unit)
         return settled
 
@@ -115,15 +126,16 @@ class LmdbSink:
         while True:
             try:
                 with self._env.begin(write=True) as txn, txn.cursor() as cursor:
-                    consumed, added = cursor.putmulti(batch, append=True, overwrite=False)
-                    if (consumed, added) != (len(batch), len(batch)):
-                        raise OutputError(f"{DATA_FILE}: LMDB took {added} of {len(batch)} values; please report this")
-                return
+                    added = cursor.putmulti(batch, append=True, overwrite=False)[1]
+                break
             except lmdb.MapFullError:
                 self._env.set_mapsize(self._env.info()["map_size"] * 2)
             except lmdb.DiskError as error:
-                raise OutputError(f"no space left while writing {DATA_FILE}: make room and run the same command again "
-                                  "to go on") from error
+                raise OutputError(
+                    f"no space left while writing {DATA_FILE}: make room and run the same command again to go on"
+                ) from error
+        if added != len(batch):
+            raise OutputError(f"{DATA_FILE}: LMDB took {added} of {len(batch)} values; please report this")
 
     def _reserve(self, size: int) -> None:
         """Double the map ahead of need, by a rule that an interrupted build repeats exactly."""

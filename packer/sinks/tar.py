@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from packer_reader.format.tar import END
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -143,8 +143,9 @@ def assemble_shard(job: SplitJob, plan: ShardPlan, folder: Path, prefix: str) ->
         raise
     index = index_bytes(joined(parts))
     (folder / index_file(prefix, plan.number)).write_bytes(index)
-    return ShardDone(plan.number, plan.samples, place + len(END), digest.hexdigest(), len(index),
-                     hashlib.sha256(index).hexdigest())
+    return ShardDone(
+        plan.number, plan.samples, place + len(END), digest.hexdigest(), len(index), hashlib.sha256(index).hexdigest()
+    )
 
 
 def _steps(total: int) -> list[int]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packer.sources.base import Source
 from packer.sources.imagefolder import ImageFolder
 from packer_reader.errors import SourceError, UsageError
 from packer_reader.format.names import MANIFEST
+
+if TYPE_CHECKING:
+    from packer.sources.base import Source
 
 __all__ = ["TYPES", "detect"]
 

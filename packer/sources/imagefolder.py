@@ -11,7 +11,7 @@ import os
 import stat
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from packer.sample import Problem, RawSample, Ref
@@ -25,11 +25,39 @@ if TYPE_CHECKING:
 __all__ = ["EXTENSIONS", "SPLIT_NAMES", "ImageFolder"]
 
 EXTENSIONS = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .bmp .dib .gif .webp .tif .tiff .ppm .pgm .pbm .pnm .avif .jp2".split()
+    [
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".bmp",
+        ".dib",
+        ".gif",
+        ".webp",
+        ".tif",
+        ".tiff",
+        ".ppm",
+        ".pgm",
+        ".pbm",
+        ".pnm",
+        ".avif",
+        ".jp2",
+    ]
 )
 """What counts as an image, whatever the case; the content decides how it is decoded."""
-SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
-               "test": "test", "testing": "test", "eval": "test", "evaluation": "test"}
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+}
 _JUNK = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found", "$recycle.bin"})
 
 
@@ -77,9 +105,17 @@ class ImageFolder:
         if not refs.count and not walk.problems:
             raise SourceError(self._nothing(walk))
         return Listing(
-            type=self.type, reason=reason, classes=classes, splits=splits, found=refs.count + len(walk.problems),
-            bytes=refs.bytes, digest=refs.digest(canonical_json([p.to_json() for p in walk.problems])),
-            suffixes=walk.suffixes, ignored=walk.ignored, problems=walk.problems, notices=walk.notices,
+            type=self.type,
+            reason=reason,
+            classes=classes,
+            splits=splits,
+            found=refs.count + len(walk.problems),
+            bytes=refs.bytes,
+            digest=refs.digest(canonical_json([p.to_json() for p in walk.problems])),
+            suffixes=walk.suffixes,
+            ignored=walk.ignored,
+            problems=walk.problems,
+            notices=walk.notices,
         )
 
     def read(self, ref: Ref) -> RawSample:
@@ -99,8 +135,10 @@ class ImageFolder:
 
     def _nothing(self, walk: _Walk) -> str:
         seen = ", ".join(f"{count} {suffix or 'without extension'}" for suffix, count in walk.ignored.most_common(5))
-        return (f"no images in {self.root!r} (found: {seen or 'nothing'}): give the folder that holds the class folders; "
-                f"images are {' '.join(sorted(EXTENSIONS))}")
+        return (
+            f"no images in {self.root!r} (found: {seen or 'nothing'}): give the folder that holds the class folders; "
+            f"images are {' '.join(sorted(EXTENSIONS))}"
+        )
 
     def _entries(self, folder: str, name: str) -> list[os.DirEntry[str]]:
         try:
@@ -116,7 +154,9 @@ class ImageFolder:
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             same = [folder for folder, name in zip(folders, names, strict=True) if name == twice[0]]
-            raise SourceError(f"folders {same!r} in {self.root!r} are the same split {twice[0]!r}: rename or merge them")
+            raise SourceError(
+                f"folders {same!r} in {self.root!r} are the same split {twice[0]!r}: rename or merge them"
+            )
         union = {e.name for folder in folders for e in self._entries(f"{self.root}/{folder}", folder) if _is_dir(e)}
         classes = tuple(sorted(union, key=os.fsencode))
         for number, (folder, name) in enumerate(zip(folders, names, strict=True)):
@@ -162,7 +202,7 @@ class ImageFolder:
                 self._file(walk, entry, path, below)
 
     def _file(self, walk: _Walk, entry: os.DirEntry[str], name: str, below: _Below) -> None:
-        suffix = os.path.splitext(entry.name)[1].lower()
+        suffix = PurePath(entry.name).suffix.lower()
         if suffix not in EXTENSIONS:
             walk.ignored[suffix] += 1
             return
@@ -196,5 +236,5 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)
+    found = Path(path).stat()
     return found.st_dev, found.st_ino

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ class RefWriter:
         self.count = 0
         self.bytes = 0
 
-    def __enter__(self) -> RefWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

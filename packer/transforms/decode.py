@@ -144,7 +144,9 @@ def _unidentified(data: bytes) -> SampleError:
 
 def _broken(error: Exception) -> SampleError:
     text = str(error).lower()
-    if any(word in text for word in ("truncated", "not enough", "unexpected end", "buffer is not large", "broken data")):
+    if any(
+        word in text for word in ("truncated", "not enough", "unexpected end", "buffer is not large", "broken data")
+    ):
         return SampleError("truncated", "the image ends before its pixels do")
     if isinstance(error, MemoryError):
         return SampleError("too-large", "there was not enough memory to decode it")

@@ -2,8 +2,8 @@
 
     magic (8) | header length u64 | header, canonical JSON | zeros to 64 | array | zeros to 64 | array ...
 
-The header names the arrays in order with dtype and shape, so each offset follows and the file's size is known before the
-arrays are: a frame can be written as a stream and mapped without being parsed.
+The header names the arrays in order with dtype and shape, so each offset follows and the file's size is known before
+the arrays are: a frame can be written as a stream and mapped without being parsed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from packer_reader.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
     "COLUMN_MAGIC",
@@ -144,7 +144,7 @@ def join_strings(texts: Sequence[str]) -> tuple[Array, Array]:
     return offsets, np.frombuffer(b"".join(blobs), np.uint8)
 
 
-def parse_frame(what: str, magic: bytes, data: Buffer) -> Frame:
+def parse_frame(what: str, magic: bytes, data: bytes | memoryview) -> Frame:
     """Check a frame and view its arrays.
 
     Args:

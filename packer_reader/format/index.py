@@ -1,4 +1,4 @@
-"""The index of a shard, or of a run of LMDB records: where each field of each sample lies (specification, section 4)."""
+"""Where each field of each sample lies, by shard or by run of LMDB records (specification, section 4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packer_reader.errors import FormatError
 from packer_reader.format.columns import INDEX_MAGIC, frame_bytes, parse_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["Index", "index_bytes", "parse_index"]
 
@@ -49,7 +49,9 @@ def index_bytes(index: Index) -> bytes:
     return frame_bytes(INDEX_MAGIC, {"suffixes": list(index.suffixes)}, arrays)
 
 
-def parse_index(what: str, data: Buffer, suffixes: Sequence[str], *, samples: int, container: int | None) -> Index:
+def parse_index(
+    what: str, data: bytes | memoryview, suffixes: Sequence[str], *, samples: int, container: int | None
+) -> Index:
     """Check an index against what the manifest says and view its columns.
 
     Args:

@@ -17,15 +17,39 @@ from packer_reader.format.columns import canonical_json
 from packer_reader.format.names import MANIFEST, MAX_KEY, is_file_name, is_prefix, is_suffix
 from packer_reader.format.record import MAX_FIELDS
 
-__all__ = ["FORMAT", "KINDS", "MAX_MANIFEST", "VERSION", "FieldSpec", "Manifest", "manifest_bytes", "parse_manifest",
-           "problems"]
+__all__ = [
+    "FORMAT",
+    "KINDS",
+    "MAX_MANIFEST",
+    "VERSION",
+    "FieldSpec",
+    "Manifest",
+    "manifest_bytes",
+    "parse_manifest",
+    "problems",
+]
 
 FORMAT = "packer-store"
 VERSION = 1
 MAX_MANIFEST = 64 << 20
 """Bytes; checked before the file is read."""
-KINDS = frozenset({"image", "mask", "depth", "boxes", "points", "volume", "tokens", "text", "label", "number", "audio",
-                   "json", "bytes"})
+KINDS = frozenset(
+    {
+        "image",
+        "mask",
+        "depth",
+        "boxes",
+        "points",
+        "volume",
+        "tokens",
+        "text",
+        "label",
+        "number",
+        "audio",
+        "json",
+        "bytes",
+    }
+)
 CODECS = frozenset({"jpg", "png", "webp", "npy", "cls", "txt", "json", "msg"})
 
 
@@ -171,8 +195,9 @@ def _is_files(value: Any) -> bool:
 def _is_columns(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    return all(is_file_name(name) and "/" not in name and kind in {"number", "bytes", "string"}
-               for name, kind in value.items())
+    return all(
+        is_file_name(name) and "/" not in name and kind in {"number", "bytes", "string"} for name, kind in value.items()
+    )
 
 
 _CHECKS: Mapping[str, tuple[Check, str]] = {
@@ -206,8 +231,11 @@ def problems(document: Any) -> list[str]:
     if not isinstance(document, dict):
         return ["is not a JSON object"]
     found = [f"{name} is missing" for name in _CHECKS if name not in document]
-    found += [f"{name} is {_short(document[name])}, {wanted}"
-              for name, (check, wanted) in _CHECKS.items() if name in document and not check(document[name])]
+    found += [
+        f"{name} is {_short(document[name])}, {wanted}"
+        for name, (check, wanted) in _CHECKS.items()
+        if name in document and not check(document[name])
+    ]
     if found:
         return found
     for place, field in enumerate(document["fields"]):
@@ -242,7 +270,7 @@ def _field_problems(field: Any) -> list[str]:
         found.append(f"name is {_short(field['name'])}")
     if field["kind"] not in KINDS:
         found.append(f"kind is {_short(field['kind'])}")
-    if field["codec"] not in CODECS or not str(field["suffix"]).split(".")[-1] == field["codec"]:
+    if field["codec"] not in CODECS or str(field["suffix"]).split(".")[-1] != field["codec"]:
         found.append(f"codec is {_short(field['codec'])}, suffix {_short(field['suffix'])}")
     if not isinstance(field["dtype"], str):
         found.append(f"dtype is {_short(field['dtype'])}")

@@ -75,7 +75,7 @@ def is_file_name(text: object) -> bool:
 
 
 def line_text(text: str) -> str:
-    """A name on a line of its own: control characters, backslashes and undecodable bytes are escaped.
+    r"""A name on a line of its own: control characters, backslashes and undecodable bytes are escaped.
 
     Example:
         >>> line_text("new\\nline")

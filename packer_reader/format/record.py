@@ -10,7 +10,7 @@ import msgpack
 from packer_reader.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Sequence
+    from collections.abc import Sequence
 
 __all__ = [
     "MAX_FIELD",
@@ -88,7 +88,7 @@ def pack_samples(keys: Sequence[int], maps: Sequence[bytes]) -> tuple[bytes, lis
     return b"".join(parts), offsets
 
 
-def parse_value(key: int, value: Buffer) -> dict[int, dict[str, bytes]]:
+def parse_value(key: int, value: bytes | memoryview) -> dict[int, dict[str, bytes]]:
     """The samples of one value, by key, read as any msgpack library would.
 
     Raises:
@@ -99,7 +99,7 @@ def parse_value(key: int, value: Buffer) -> dict[int, dict[str, bytes]]:
         document: Any = msgpack.unpackb(value, raw=False)
     except (ValueError, msgpack.UnpackException):
         raise FormatError(what, ["is not msgpack"]) from None
-    samples = [[key, document]] if isinstance(document, dict) else document
+    samples: Any = [[key, document]] if isinstance(document, dict) else document
     try:
         found = {int(k): dict(fields) for k, fields in samples}
     except (TypeError, ValueError):

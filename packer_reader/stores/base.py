@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +15,8 @@ from packer_reader.format.names import SHARDS, column_file
 from packer_reader.stores.files import map_file
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from packer_reader.format.manifest import Manifest
 
@@ -97,7 +96,10 @@ def _string_column(file: str, frame: Frame, samples: int) -> StringColumn:
 
 
 class Store:
-    """Samples by number, `0..len-1`. Made by `packer_reader.open`; holds no handle that a fork or pickle could break."""
+    """Samples by number, `0..len-1`; made by `packer_reader.open`.
+
+    Holds no handle that a fork or pickle could break.
+    """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         """Take a complete store's folder and its parsed manifest."""
@@ -167,8 +169,10 @@ class Store:
         """
         found = self.columns.strings("name").find(name)
         if found is None:
-            raise NotFoundError(f"no sample was made from {name!r}: names are relative to the source, and errors.jsonl "
-                                "lists what was skipped")
+            raise NotFoundError(
+                f"no sample was made from {name!r}: names are relative to the source, and errors.jsonl "
+                "lists what was skipped"
+            )
         return found
 
     def source(self, number: int) -> str:
@@ -212,14 +216,16 @@ class Store:
             size = int(self._table["index_bytes"][shard])
             samples = int(self._table["samples"][shard])
             mapped = map_file(self.path / name, size)
-            index = parse_index(name, mapped, self.manifest.suffixes, samples=samples, container=self.shard_bytes(shard))
+            index = parse_index(
+                name, mapped, self.manifest.suffixes, samples=samples, container=self.shard_bytes(shard)
+            )
             self._indexes[shard] = index
         return index
 
     def _damage(self, shard: int, index: Index, row: int, number: int) -> DamageError:
         return DamageError(
-            f"{self.shard_name(shard)} in {str(self.path)!r} is damaged at key {int(index.key[row])} (sample {number}, made "
-            f"from {self.source(number)!r}): run `packer verify --full {self.path}`, then copy it again or rebuild"
+            f"{self.shard_name(shard)} in {str(self.path)!r} is damaged at key {int(index.key[row])} (sample {number}, "
+            f"made from {self.source(number)!r}): run `packer verify --full {self.path}`, then copy it again or rebuild"
         )
 
     def _load_table(self) -> Mapping[str, Array]:
@@ -229,7 +235,9 @@ class Store:
         arrays = parse_frame(SHARDS, COLUMN_MAGIC, map_file(self.path / SHARDS, listed["bytes"])).arrays
         missing = [name for name in self._table_columns() if name not in arrays]
         if missing or len(arrays["samples"]) != self.manifest.shards:
-            raise FormatError(SHARDS, [f"should list {', '.join(self._table_columns())} of {self.manifest.shards} shards"])
+            raise FormatError(
+                SHARDS, [f"should list {', '.join(self._table_columns())} of {self.manifest.shards} shards"]
+            )
         return arrays
 
     @property
@@ -240,7 +248,7 @@ class Store:
     def _table_columns(self) -> tuple[str, ...]:
         return ("samples", "index_bytes", "index_sha256")
 
-    def data(self, shard: int, index: Index, row: int) -> Buffer:
+    def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:
         """The bytes that the offsets of one sample count in."""
         raise NotImplementedError
 

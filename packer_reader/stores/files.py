@@ -1,7 +1,7 @@
 """Mapped files of a store: read-only, sized against the manifest before a byte is touched.
 
-A file that is shorter than it was would end the process with SIGBUS at the first access behind its end, which torch then
-reports as missing shared memory; so sizes are checked whenever a file is mapped.
+A file that is shorter than it was would end the process with SIGBUS at the first access behind its end, which torch
+then reports as missing shared memory; so sizes are checked whenever a file is mapped.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ def check_size(path: Path, size: int | None) -> None:
     try:
         found = path.stat().st_size
     except OSError as error:
-        raise NotAStoreError(f"{path.name} is missing from store {str(path.parent)!r} ({error.strerror}): copy the whole "
-                             "folder again, or rebuild") from None
+        raise NotAStoreError(
+            f"{path.name} is missing from store {str(path.parent)!r} ({error.strerror}): copy the whole "
+            "folder again, or rebuild"
+        ) from None
     if size is not None and found != size:
-        raise DamageError(f"{path.name} in {str(path.parent)!r} has {found} bytes, the manifest says {size}: copy it again, "
-                          "or rebuild; `packer verify` lists all damage")
+        raise DamageError(
+            f"{path.name} in {str(path.parent)!r} has {found} bytes, the manifest says {size}: copy it again, "
+            "or rebuild; `packer verify` lists all damage"
+        )
 
 
 def map_file(path: Path, size: int | None) -> memoryview:

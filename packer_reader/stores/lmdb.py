@@ -18,7 +18,6 @@ from packer_reader.format.record import key_bytes
 from packer_reader.stores.base import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
     from pathlib import Path
 
     from packer_reader.format.index import Index
@@ -55,11 +54,15 @@ def transaction(folder: Path, size: int | None) -> lmdb.Transaction:
     try:
         found = path.stat()
     except OSError as error:
-        raise NotAStoreError(f"{DATA_FILE} is missing from store {str(folder)!r} ({error.strerror}): copy the whole folder "
-                             "again, or rebuild") from None
+        raise NotAStoreError(
+            f"{DATA_FILE} is missing from store {str(folder)!r} ({error.strerror}): copy the whole folder "
+            "again, or rebuild"
+        ) from None
     if size is not None and found.st_size != size:
-        raise DamageError(f"{DATA_FILE} in {str(folder)!r} has {found.st_size} bytes, the manifest says {size}: copy it "
-                          "again, or rebuild")
+        raise DamageError(
+            f"{DATA_FILE} in {str(folder)!r} has {found.st_size} bytes, the manifest says {size}: copy it "
+            "again, or rebuild"
+        )
     identity = (found.st_dev, found.st_ino)
     held = _OPEN.get(identity)
     if held is None:
@@ -67,8 +70,10 @@ def transaction(folder: Path, size: int | None) -> lmdb.Transaction:
             env = lmdb.open(str(folder), readonly=True, lock=False, create=False, max_dbs=0, readahead=True)
             held = _OPEN[identity] = (env, env.begin(buffers=True))
         except lmdb.Error as error:
-            raise DamageError(f"{DATA_FILE} in {str(folder)!r} cannot be opened ({error}): close other handles of this "
-                              "process on it, or copy it again") from error
+            raise DamageError(
+                f"{DATA_FILE} in {str(folder)!r} cannot be opened ({error}): close other handles of this "
+                "process on it, or copy it again"
+            ) from error
     return held[1]
 
 
@@ -85,15 +90,17 @@ class LmdbStore(Store):
         """One container: the file is in key order from end to end."""
         return np.array([len(self)], np.int64)
 
-    def data(self, shard: int, index: Index, row: int) -> Buffer:
+    def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:
         """The value that holds the sample."""
         assert index.value is not None
         key = int(index.value[row])
         try:
             value: Any = transaction(self.path, self._size).get(key_bytes(key))
         except lmdb.Error as error:
-            raise DamageError(f"{DATA_FILE} in {str(self.path)!r} is damaged near key {key} ({error}): run `packer verify`, "
-                              "then copy it again or rebuild") from error
+            raise DamageError(
+                f"{DATA_FILE} in {str(self.path)!r} is damaged near key {key} ({error}): run `packer verify`, "
+                "then copy it again or rebuild"
+            ) from error
         if value is None:
             number = int(self._ends[shard]) - len(index) + row
             raise self._damage(shard, index, row, number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +12,16 @@ from packer_reader.format.names import MANIFEST
 from packer_reader.stores.files import check_size
 
 if TYPE_CHECKING:
+    import os
+
     from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Store
 
 __all__ = ["CHECKED_FILES", "bare_store", "open_store", "splits_of", "store_folders"]
 
 CHECKED_FILES = 2_000
-"""Stores of up to so many files have all sizes compared when they are opened; larger ones file by file as they are used."""
+"""Stores of up to so many files have all sizes compared when they are opened; larger ones file by file as they are
+used."""
 
 _HOMES = {"tar": ("packer_reader.stores.tar", "TarStore"), "lmdb": ("packer_reader.stores.lmdb", "LmdbStore")}
 
@@ -44,8 +46,10 @@ def store_folders(path: Path) -> list[Path]:
     if not names:
         if not path.exists():
             raise NotAStoreError(f"store {str(path)!r} does not exist: check the path")
-        raise NotAStoreError(f"{str(path)!r} is no complete store, it has no {MANIFEST}: give the folder that `packer "
-                             "build` wrote, or run an interrupted build again")
+        raise NotAStoreError(
+            f"{str(path)!r} is no complete store, it has no {MANIFEST}: give the folder that `packer "
+            "build` wrote, or run an interrupted build again"
+        )
     return [path / name for name in names]
 
 
@@ -70,7 +74,9 @@ def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
         return _open_split(folder, split)
     store = _open(folder)
     if split is not None and split != store.manifest.split:
-        raise NotFoundError(f"{str(folder)!r} is split {store.manifest.split!r}, not {split!r}: give the folder above it")
+        raise NotFoundError(
+            f"{str(folder)!r} is split {store.manifest.split!r}, not {split!r}: give the folder above it"
+        )
     return store
 
 

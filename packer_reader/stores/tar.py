@@ -9,7 +9,7 @@ from packer_reader.stores.base import Store
 from packer_reader.stores.files import map_file
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from packer_reader.format.index import Index
@@ -26,7 +26,7 @@ class TarStore(Store):
         super().__init__(path, manifest)
         self._maps: dict[int, memoryview] = {}
 
-    def data(self, shard: int, index: Index, row: int) -> Buffer:  # noqa: ARG002 - the seam's signature
+    def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:  # noqa: ARG002 - the seam's signature
         """The whole shard, mapped when first used."""
         mapped = self._maps.get(shard)
         if mapped is None:

@@ -1,0 +1,106 @@
+"""A store as a PyTorch data set by index, for samplers of any kind."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from packer_reader.batch import Batch, BatchReader, Decode, View, one_sample
+from packer_reader.stores.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from packer_reader.crops import Crop, HorizontalFlip
+
+__all__ = ["MapDataset"]
+
+Path = str | os.PathLike[str]
+
+
+class MapDataset(Dataset[dict[str, Any]]):
+    """Samples of a store by number, for samplers of any kind.
+
+    Args:
+        path: the store, or a folder of stores with `split`.
+        split: which split of the folder.
+        crop: decode-time geometry; a random one draws from torch's generator.
+        flip: `HorizontalFlip()`.
+        transform: called with each sample; its result is given instead.
+        decode: `torch`, `numpy`, `pil`, `tv_tensors` or `bytes`; see `View`.
+        fields: names of the fields to give; others are not read.
+        rename: field name to the name in the sample.
+        with_id: add `id`, the sample number.
+
+    Raises:
+        StoreError: the store cannot be read.
+
+    Example:
+        ds = MapDataset("out.lmdb")
+        loader = DataLoader(ds, batch_size=256, shuffle=True, num_workers=2)
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        split: str | None = None,
+        crop: Crop | None = None,
+        flip: HorizontalFlip | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        decode: Decode = "torch",
+        fields: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        with_id: bool = False,
+    ) -> None:
+        self.store = open_store(path, split)
+        # Samples are given one by one: nothing has to have the same size.
+        view = View(
+            decode=decode,
+            crop=crop,
+            flip=flip,
+            fields=None if fields is None else tuple(fields),
+            rename=rename,
+            ragged=True,
+            with_id=with_id,
+        )
+        self._reader = BatchReader(self.store, view, 0)
+        self._random = bool((crop and crop.random) or flip)
+        self.transform = transform
+
+    def __repr__(self) -> str:
+        return f"MapDataset({self.store!r})"
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Several samples by one read; DataLoader calls this with a whole batch."""
+        wanted = np.array([self.store.number(int(number)) for number in numbers], np.int64)
+        epoch = int(torch.randint(2**62, ())) if self._random else 0
+        batch: Batch = self._reader.read(wanted, epoch)
+        samples: list[Any] = [one_sample(batch, place) for place in range(len(wanted))]
+        return [self.transform(sample) for sample in samples] if self.transform else samples
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names by index; empty without classes."""
+        return list(self.store.classes or ())
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Class name to index."""
+        return {name: index for index, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> list[int]:
+        """Class index of each sample, from the label column."""
+        labels: list[int] = self.store.columns.numbers("label").tolist()
+        return labels
