@@ -78,7 +78,7 @@ def _turbo(data: bytes, *, gray: bool, plain: bool) -> Picture:
     try:
         pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB")
     except ValueError as error:
-        if "remature end" in str(error):
+        if str(error).startswith("Premature end of JPEG"):
             raise SampleError("truncated", "the JPEG ends before its pixels do") from None
         raise SampleError("corrupt", "the JPEG's data are damaged") from None
     turn = _jpeg_orientation(data)

@@ -1,0 +1,180 @@
+"""Source pictures to stored fields: Pillow's pixels, stated rules for odd formats, a class for each failure."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.datasets
+from PIL import Image
+
+from packer import Recipe
+from packer.transforms.decode import decode
+from packer.transforms.image import histogram, store_image
+from packer_reader.errors import SampleError
+
+PHOTO = Image.fromarray(sklearn.datasets.load_sample_image("china.jpg"))
+QUADS = np.zeros((48, 64, 3), np.uint8)
+QUADS[:24, :32], QUADS[:24, 32:], QUADS[24:, :32], QUADS[24:, 32:] = (220, 40, 40), (40, 180, 60), (50, 60, 210), (235, 215, 60)
+
+
+def encoded(image: Image.Image | np.ndarray, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def pixels_of(data: bytes, *, gray: bool = False) -> np.ndarray:
+    return decode(data, gray=gray, max_pixels=10**6).pixels
+
+
+def by_pillow(image: Image.Image, recipe: Recipe) -> np.ndarray:
+    """The same geometry with Pillow's antialiased resize of the whole upright image."""
+    width, height = image.size
+    side, other = recipe.resize[0], recipe.resize[-1]  # type: ignore[index]
+    bilinear = Image.Resampling.BILINEAR
+    if recipe.fit == "stretch":
+        return np.asarray(image.resize((other, side), bilinear))
+    if recipe.fit == "pad":
+        scale = min(side / height, other / width)
+        inner = image.resize((round(width * scale), round(height * scale)), bilinear)
+        canvas = Image.new("RGB", (other, side))
+        canvas.paste(inner, ((other - inner.width) // 2, (side - inner.height) // 2))
+        return np.asarray(canvas)
+    if recipe.fit == "crop":
+        scale = max(side / height, other / width)
+        inner = image.resize((max(other, int(width * scale)), max(side, int(height * scale))), bilinear)
+        left, top = round((inner.width - other) / 2), round((inner.height - side) / 2)
+        return np.asarray(inner.crop((left, top, left + other, top + side)))
+    base = min(width, height) if recipe.fit == "shorter" else max(width, height)
+    sides = [side if n == base else int(side * n / base) for n in (width, height)]
+    return np.asarray(image.resize((sides[0], sides[1]), bilinear))
+
+
+@pytest.mark.parametrize("fit", ["shorter", "longer", "stretch", "crop", "pad"])
+@pytest.mark.parametrize("side", [54, 100, 224, 300, 600])
+def test_resizing_agrees_with_pillow_within_one_level(fit: Any, side: int) -> None:
+    recipe = Recipe(resize=(side,), fit=fit, encode="raw")
+    data = encoded(PHOTO, "JPEG", quality=95)
+    stored = np.load(io.BytesIO(store_image(data, "npy", recipe).data)).astype(int)
+    expected = by_pillow(Image.open(io.BytesIO(data)).convert("RGB"), recipe).astype(int)
+    assert stored.shape == expected.shape
+    assert np.abs(stored - expected).max() <= 1
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_exif_orientation_is_applied_first(turn: int, order: str) -> None:
+    across = QUADS.swapaxes(0, 1)
+    stored = [QUADS, QUADS[:, ::-1], QUADS[::-1, ::-1], QUADS[::-1], across, np.rot90(QUADS, 1), across[::-1, ::-1],
+              np.rot90(QUADS, -1)][turn - 1]  # fmt: skip
+    tiff = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IHHHIHHI", 8, 1, 274, 3, 1, turn, 0, 0)
+    data = encoded(np.ascontiguousarray(stored), "JPEG", quality=95, subsampling=0, exif=b"Exif\0\0" + tiff)
+    result = store_image(data, "jpg", Recipe())
+    centres = ([12, 12, 36, 36], [16, 48, 16, 48])
+    assert np.abs(pixels_of(result.data)[centres].astype(int) - QUADS[centres]).max() <= 12
+    assert (result.data == data) == (turn == 1)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "TIFF", "PPM", "WEBP"])
+def test_content_decides_the_format(kind: str) -> None:
+    options = {"lossless": True} if kind == "WEBP" else {}
+    assert np.abs(pixels_of(encoded(QUADS, kind, **options)).astype(int) - QUADS).max() <= 1
+
+
+def test_sixteen_bits_are_scaled_not_clipped() -> None:
+    values = np.array([[0, 257, 2000, 60000, 65535]], np.uint16)
+    assert pixels_of(encoded(values, "PNG"), gray=True)[0, :, 0].tolist() == [0, 1, 8, 233, 255]
+
+
+def test_palettes_become_colours_and_alpha_is_dropped() -> None:
+    assert np.abs(pixels_of(encoded(Image.fromarray(QUADS).quantize(8), "PNG")).astype(int) - QUADS).max() <= 3
+    alpha = np.dstack([QUADS, np.zeros((48, 64), np.uint8)])
+    assert (pixels_of(encoded(alpha, "PNG")) == QUADS).all()
+
+
+def test_one_bit_becomes_black_and_white() -> None:
+    bits = Image.fromarray(QUADS[..., 0] > 100)
+    assert np.unique(pixels_of(encoded(bits, "PNG"), gray=True)).tolist() == [0, 255]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])
+def test_gray_weighs_rgb(kind: str) -> None:
+    expected = [round(0.299 * r + 0.587 * g + 0.114 * b) for r, g, b in QUADS[[12, 12, 36, 36], [16, 48, 16, 48]].tolist()]
+    found = pixels_of(encoded(QUADS, kind), gray=True)[[12, 12, 36, 36], [16, 48, 16, 48], 0]
+    assert np.abs(found.astype(int) - expected).max() <= 3
+
+
+def test_animations_give_their_first_frame() -> None:
+    frames = [Image.fromarray(QUADS), Image.new("RGB", (64, 48))]
+    data = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    assert np.abs(pixels_of(data).astype(int) - QUADS).max() <= 1
+
+
+def test_cmyk_is_not_a_negative() -> None:
+    ink = np.zeros((16, 16, 4), np.uint8)
+    ink[..., 1:3] = 255
+    red = pixels_of(encoded(Image.fromarray(ink, "CMYK"), "JPEG", quality=95))[8, 8]
+    assert red[0] > 150
+    assert red[1:].max() < 100
+
+
+def test_nothing_to_change_keeps_the_bytes() -> None:
+    data = encoded(PHOTO, "JPEG")
+    assert store_image(data, "jpg", Recipe()).data == data
+    assert store_image(data, "jpg", Recipe(resize=(427,))).data == data
+    assert store_image(data + b"trailing", "jpg", Recipe()).data == data + b"trailing"
+
+
+@pytest.mark.parametrize("options", [{"gray": True}, {"encode": "jpg"}, {"resize": (100,)}])
+def test_anything_to_change_encodes_anew(options: dict[str, Any]) -> None:
+    data = encoded(PHOTO, "JPEG")
+    assert store_image(data, "jpg", Recipe(**options)).data != data
+
+
+def test_reencoding_is_counted() -> None:
+    assert store_image(encoded(QUADS, "PNG"), "jpg", Recipe()).reencoded == "png>jpg"
+    assert store_image(encoded(QUADS, "PNG"), "png", Recipe()).reencoded is None
+
+
+def png_claiming(side: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) + chunk(b"IEND", b"")
+
+
+JPEG = encoded(PHOTO.resize((200, 100)), "JPEG")
+LYING = JPEG.replace(struct.pack(">HH", 100, 200), struct.pack(">HH", 65000, 65000))
+
+
+@pytest.mark.parametrize(
+    ("data", "failure"),
+    [
+        pytest.param(JPEG[: len(JPEG) // 2], "truncated", id="half a JPEG"),
+        pytest.param(JPEG[:300], "truncated", id="a JPEG's header"),
+        pytest.param(b"\xff\xd8\xff\xd9", "truncated", id="two markers"),
+        pytest.param(JPEG[:-600] + JPEG[-200:], "corrupt", id="a hole in a JPEG"),
+        pytest.param(encoded(np.random.default_rng(0).integers(0, 255, (99, 99, 3), np.uint8), "PNG")[:3000], "truncated",
+                     id="half a PNG"),
+        pytest.param(b"<!DOCTYPE html><p>404</p>", "not-an-image", id="an error page"),
+        pytest.param(b"hello", "not-an-image", id="text"),
+        pytest.param(LYING, "too-large", id="a lying JPEG"),
+        pytest.param(png_claiming(100_000), "too-large", id="a lying PNG"),
+        pytest.param(encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF"), "unsupported", id="floats"),
+    ],
+)  # fmt: skip
+def test_each_failure_has_its_class(data: bytes, failure: str) -> None:
+    with pytest.raises(SampleError, match=r"^[^<>]+$") as caught:
+        decode(data, gray=False, max_pixels=10**6)
+    assert caught.value.failure == failure
+
+
+def test_histograms_count_every_pixel() -> None:
+    counted = histogram(QUADS)
+    assert counted.shape == (3, 256)
+    assert [int((row * np.arange(256)).sum()) for row in counted] == QUADS.astype(int).sum((0, 1)).tolist()
