@@ -22,6 +22,7 @@ import numpy as np
 from packer.output.journal import Journal, ShardDone
 from packer.rows import read_rows
 from packer.sinks.cut import Cutter, ShardPlan
+from packer.sinks.lmdb_pages import zero_undefined
 from packer.sinks.tar import joined, shifted
 from packer_reader.errors import OutputError
 from packer_reader.format.index import index_bytes
@@ -152,11 +153,12 @@ class LmdbSink:
         return self._cutter.close()
 
     def finish(self) -> Mapping[str, int]:
-        """Write everything to disk and check that it is there."""
+        """Write everything out, in the one form that equal stores have, and check that it is there."""
         self._env.sync(True)
         records = int(self._env.stat()["entries"])
         size = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         self._env.close()
+        zero_undefined(self._path)
         found = self._path.stat().st_size
         if found != size:
             raise OutputError(f"{DATA_FILE} has {found} bytes instead of {size}: check the disk and run again")

@@ -1,0 +1,244 @@
+"""Interruptions: killed, out of room, at odds with an earlier job. The target is never half there, and the bytes agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from packer import Job, Recipe, build
+from packer.output.journal import Journal
+from packer.output.lock import Lock
+from packer_reader.errors import OutputError, ResumeError
+from tests.conftest import make_photos
+from tests.faults import flip_byte, tree, truncate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OPTIONS = ("--resize", "48", "--fit", "crop", "--encode", "png")
+RECIPE = {"resize": (48,), "fit": "crop", "encode": "png"}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1,500 JPEGs: six units, some seconds of work."""
+    return make_photos(tmp_path_factory.mktemp("resume") / "src", 1500)
+
+
+@pytest.fixture(scope="module", params=["o", "o.lmdb"])
+def reference(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed build."""
+    out: Path = tmp_path_factory.mktemp("reference") / request.param
+    container: Any = "lmdb" if out.suffix else "tar"
+    shards = {} if out.suffix else {"shard_bytes": 1_000_000}
+    build(str(source), str(out), Recipe(container=container, **RECIPE, **shards), Job(workers=2))  # type: ignore[arg-type]
+    return out
+
+
+def command(source: Path, out: Path, *options: str) -> list[str]:
+    size = () if out.suffix else ("--size", "1MB")
+    return [sys.executable, "-m", "packer", "build", str(source), str(out), *OPTIONS, *size, "--quiet", *options]
+
+
+def run(source: Path, out: Path, *options: str, **popen: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(source, out, *options), capture_output=True, text=True, check=False, **popen)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Until something holds or the process has ended; polls, since a file system tells nothing."""
+    while process.poll() is None and not condition():
+        time.sleep(0.005)
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "stat").read_text()
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"PACKER_TEST={pid}".encode() in environment and text.rpartition(")")[2].split()[0] not in "ZX":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("after", range(3))
+def test_a_killed_build_resumes_to_the_same_bytes(after: int, source: Path, reference: Path, tmp_path: Path) -> None:
+    out = tmp_path / reference.name
+    mark = str(random.getrandbits(60))
+    journal = tmp_path / f".{out.name}.packing" / "work" / "all" / "journal.jsonl"
+    process = subprocess.Popen(
+        command(source, out, "--workers", "2"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+        env=os.environ | {"PACKER_TEST": mark},
+    )  # fmt: skip
+    wait_for(lambda: journal.exists() and journal.read_bytes().count(b'"unit"') > after, process)
+    process.kill()
+    process.wait()
+    assert not out.exists()
+    deadline = time.monotonic() + 5
+    while children(int(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not children(int(mark)), "workers outlived their parent"
+    resumed = run(source, out, "--workers", str(1 + after % 2))
+    assert resumed.returncode == 0, resumed.stderr
+    assert tree(out) == tree(reference)
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+@pytest.mark.slow
+def test_many_random_kills(source: Path, reference: Path, tmp_path: Path) -> None:
+    moments = random.Random(0)
+    for turn in range(10):
+        out = tmp_path / f"{turn}{reference.suffix}"
+        for _ in range(2):
+            process = subprocess.Popen(command(source, out, "--workers", "2"), stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)  # fmt: skip
+            try:
+                process.wait(moments.uniform(0.3, 4))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                assert not out.exists()
+        if not out.exists():
+            assert run(source, out).returncode == 0
+        assert tree(out) == tree(reference)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupts_say_how_to_go_on(number: signal.Signals, code: int, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    process = subprocess.Popen(command(source, out, "--workers", "2"), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: any(tmp_path.glob(".o.packing/work/all/journal.jsonl")), process)
+    process.send_signal(number)
+    stderr = process.communicate(timeout=10)[1]
+    assert process.returncode == code
+    assert "run the same command again to go on" in stderr
+    assert "Traceback" not in stderr
+    assert not out.exists()
+
+
+def interrupted(source: Path, out: Path) -> Path:
+    """The staging folder of a build that was stopped at half."""
+    staging = out.parent / f".{out.name}.packing"
+    journal = staging / "work" / "all" / "journal.jsonl"
+    process = subprocess.Popen(command(source, out, "--workers", "2"), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)  # fmt: skip
+    wait_for(lambda: journal.exists() and journal.read_bytes().count(b'"unit"') > 2, process)
+    process.kill()
+    process.wait()
+    assert staging.exists()
+    return staging
+
+
+def test_damage_done_meanwhile_is_redone(source: Path, reference: Path, tmp_path: Path) -> None:
+    out = tmp_path / reference.name
+    staging = interrupted(source, out)
+    for path in [*staging.glob("work/all/units/*/*"), *staging.glob("store/*")]:
+        if path.stat().st_size:
+            truncate(path, path.stat().st_size // 2) if path.suffix == ".data" else flip_byte(path, -1)
+    if out.suffix:
+        (staging / "work" / "all" / "data.identity").write_text("before the power failed")
+    assert run(source, out).returncode == 0
+    assert tree(out) == tree(reference)
+
+
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [(("--seed", "5"), "recipe seed (was 0, is 5)"), (("--quality", "50"), "recipe quality (was 90, is 50)")],
+)
+def test_another_recipe_is_not_mixed_in(
+    options: tuple[str, ...], difference: str, source: Path, tmp_path: Path
+) -> None:
+    interrupted(source, tmp_path / "o")
+    refused = run(source, tmp_path / "o", *options)
+    assert refused.returncode == 1
+    assert difference in refused.stderr
+    assert "--no-resume" in refused.stderr
+    assert run(source, tmp_path / "o", *options, "--no-resume").returncode == 0
+
+
+def test_another_listing_is_not_mixed_in(tmp_path: Path) -> None:
+    source = make_photos(tmp_path / "src", 1500)
+    interrupted(source, tmp_path / "o")
+    make_photos(source, 1, seed=9)
+    refused = run(source, tmp_path / "o")
+    assert refused.returncode == 1
+    assert "the source's files (names, sizes or times changed)" in refused.stderr
+
+
+def test_a_full_disk_is_one_line_and_can_be_resumed(source: Path, reference: Path, tmp_path: Path) -> None:
+    out = tmp_path / reference.name
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, resource.RLIM_INFINITY))
+
+    full = run(source, out, "--workers", "2", preexec_fn=limit)
+    assert full.returncode == 1
+    assert full.stderr.startswith("error: no space left while writing")
+    assert full.stderr.count("\n") == 1
+    assert not out.exists()
+    assert run(source, out).returncode == 0
+    assert tree(out) == tree(reference)
+
+
+def test_two_builds_of_one_target_do_not_mix(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    first = subprocess.Popen(command(source, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: (tmp_path / ".o.packing" / "lock").exists(), first)  # type: ignore[arg-type]
+    second = run(source, out)
+    assert second.returncode == 1
+    assert f"another build is writing {str(out)!r} (process {first.pid}" in second.stderr
+    assert first.wait() == 0
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        {"host": "HERE", "pid": 2**22 + 1, "started": 1},
+        {"host": "HERE", "pid": 1, "started": 12345},
+        {"host": "elsewhere", "pid": 1, "started": 1},
+    ],
+)
+def test_a_stale_lock_is_no_obstacle(holder: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text(json.dumps(holder | {"host": os.uname().nodename if holder["host"] == "HERE" else holder["host"]}))
+    os.utime(path, (1, 1))
+    lock = Lock(path, tmp_path / "o")
+    lock.acquire()
+    assert json.loads(path.read_text())["pid"] == os.getpid()
+    lock.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_of_another_host_with_a_heartbeat_holds(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text(json.dumps({"host": "elsewhere", "pid": 7, "started": 1}))
+    with pytest.raises(OutputError, match="process 7 on elsewhere"):
+        Lock(tmp_path / "lock", tmp_path / "o").acquire()
+
+
+def test_a_journal_line_cut_short_is_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'\n{"unit": 3, "written": 1, "skipped": 0, "source_bytes": 1, "data": [1, 2], "rows": [3, 4], "pro')
+    assert Journal(path).load().units == {}
+    line = {"unit": 3, "written": 1, "skipped": 0, "source_bytes": 1, "data": [1, 2], "rows": [3, 4], "problem": None}
+    path.write_bytes(path.read_bytes() + b"\n" + json.dumps(line).encode() + b"\n")
+    assert list(Journal(path).load().units) == [3]
+
+
+def test_resuming_with_other_options_names_them(source: Path, tmp_path: Path) -> None:
+    interrupted(source, tmp_path / "o")
+    with pytest.raises(ResumeError, match=r"recipe resize \(was \[48\], is \[32\]\)"):
+        build(str(source), str(tmp_path / "o"), Recipe(**(RECIPE | {"resize": (32,)}), shard_bytes=1_000_000))  # type: ignore[arg-type]
