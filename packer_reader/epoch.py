@@ -5,13 +5,14 @@ DataLoader copies a data set into its workers and tells nobody that an epoch beg
 writes only records of its own; the first of an iteration to come counts on, its siblings find its record and follow
 it.
 
-An iteration is known by DataLoader's base seed, the number of workers, and how often this worker has met the two:
-also a program that seeds torch anew before each epoch, and so gives each iteration the same base seed, gets another
-order each time.
+A sibling's record is one of a living process with the same base seed and number of workers that is newer than anything
+this worker has begun. Base seeds alone would not do: a program that seeds torch anew before each epoch gives each iteration
+the same one.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch.utils.data import get_worker_info
 __all__ = ["EpochClock", "Position"]
 
 _WORKERS = 1024
-_GENERATION, _SEED, _COUNT, _OCCURRENCE, _EPOCH, _START, _SERIAL = range(7)
+_GENERATION, _SEED, _COUNT, _PROCESS, _EPOCH, _START, _SERIAL = range(7)
 """Words of a record; the generation is written last and makes it valid."""
 
 
@@ -66,27 +67,27 @@ class EpochClock:
         )
         records, forced = self._snapshot()
         mine = records[2 * slot : 2 * slot + 2]
-        last = mine[mine[:, _GENERATION].argmax()]
-        again = last[_GENERATION] and (last[_SEED], last[_COUNT]) == (seed, count)
-        identity = (seed, count, int(last[_OCCURRENCE]) + 1 if again else 1)
-        found = self._sibling(records, identity)
+        after = int(mine[:, _GENERATION].max())
+        found = self._sibling(records, seed, count, after)
         if found is None:
             candidate = _next(records, forced)
-            found = self._sibling(self._snapshot()[0], identity)
-            if found is None:
-                found = candidate
+            found = self._sibling(self._snapshot()[0], seed, count, after) or candidate
         generation, epoch, start, serial = found
-        self._write(2 * slot + int(mine[:, _GENERATION].argmin()), (generation, *identity, epoch, start, serial))
+        record = (generation, seed, count, os.getpid(), epoch, start, serial)
+        self._write(2 * slot + int(mine[:, _GENERATION].argmin()), record)
         return Position(epoch, start)
 
-    def _sibling(self, records: npt.NDArray[np.int64], identity: tuple[int, int, int]) -> tuple[int, ...] | None:
-        if identity[1] == 0:
+    def _sibling(
+        self, records: npt.NDArray[np.int64], seed: int, count: int, after: int
+    ) -> tuple[int, int, int, int] | None:
+        """Generation, epoch, start and serial of this iteration, if another worker of it has begun."""
+        if count == 0:
             return None
-        same = (records[:, _SEED : _OCCURRENCE + 1] == identity).all(axis=1) & (records[:, _GENERATION] > 0)
-        if not same.any():
-            return None
-        record = records[same][0]
-        return tuple(int(record[word]) for word in (_GENERATION, _EPOCH, _START, _SERIAL))
+        same = (records[:, _SEED] == seed) & (records[:, _COUNT] == count) & (records[:, _GENERATION] > after)
+        for record in sorted(records[same].tolist()):
+            if _alive(record[_PROCESS]):
+                return record[_GENERATION], record[_EPOCH], record[_START], record[_SERIAL]
+        return None
 
     def _write(self, place: int, record: tuple[int, ...]) -> None:
         words = self._words()[place * 7 : place * 7 + 7]
@@ -105,6 +106,16 @@ class EpochClock:
             copy = words.copy()
             if np.array_equal(copy, words):
                 return copy[:-3].reshape(-1, 7), copy[-3:].tolist()
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _next(records: npt.NDArray[np.int64], forced: list[int]) -> tuple[int, int, int, int]:

@@ -69,7 +69,12 @@ def test_content_digest_is_golden_and_independent_of_cuts() -> None:
 def test_content_digest_sees_every_column() -> None:
     digests = set()
     far = INDEX.key + np.uint64(1 << 16)
-    for changed in (INDEX, replace(INDEX, key=far), replace(INDEX, size=INDEX.size + 1), replace(INDEX, crc=INDEX.crc + 1)):
+    for changed in (
+        INDEX,
+        replace(INDEX, key=far),
+        replace(INDEX, size=INDEX.size + 1),
+        replace(INDEX, crc=INDEX.crc + 1),
+    ):
         digest = ContentDigest(SUFFIXES)
         digest.add(changed)
         digests.add(digest.hexdigest())

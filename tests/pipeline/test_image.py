@@ -19,7 +19,12 @@ from packer_reader.errors import SampleError
 
 PHOTO = Image.fromarray(sklearn.datasets.load_sample_image("china.jpg"))
 QUADS = np.zeros((48, 64, 3), np.uint8)
-QUADS[:24, :32], QUADS[:24, 32:], QUADS[24:, :32], QUADS[24:, 32:] = (220, 40, 40), (40, 180, 60), (50, 60, 210), (235, 215, 60)
+QUADS[:24, :32], QUADS[:24, 32:], QUADS[24:, :32], QUADS[24:, 32:] = (
+    (220, 40, 40),
+    (40, 180, 60),
+    (50, 60, 210),
+    (235, 215, 60),
+)
 
 
 def encoded(image: Image.Image | np.ndarray, kind: str, **options: Any) -> bytes:
@@ -104,7 +109,9 @@ def test_one_bit_becomes_black_and_white() -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])
 def test_gray_weighs_rgb(kind: str) -> None:
-    expected = [round(0.299 * r + 0.587 * g + 0.114 * b) for r, g, b in QUADS[[12, 12, 36, 36], [16, 48, 16, 48]].tolist()]
+    expected = [
+        round(0.299 * r + 0.587 * g + 0.114 * b) for r, g, b in QUADS[[12, 12, 36, 36], [16, 48, 16, 48]].tolist()
+    ]
     found = pixels_of(encoded(QUADS, kind), gray=True)[[12, 12, 36, 36], [16, 48, 16, 48], 0]
     assert np.abs(found.astype(int) - expected).max() <= 3
 
@@ -145,7 +152,9 @@ def png_claiming(side: int) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) + chunk(b"IEND", b"")
+    )
 
 
 JPEG = encoded(PHOTO.resize((200, 100)), "JPEG")

@@ -117,7 +117,13 @@ def test_pipes_and_sockets_do_not_block(tmp_path: Path) -> None:
 
 
 def test_any_name_comes_back(tmp_path: Path) -> None:
-    names = [b"a/new\nline.png", b"a/raw_\xff\xfe.png", "a/日本語 🐈.png".encode(), b"a/-rf.png", b"a/" + b"q" * 251 + b".png"]
+    names = [
+        b"a/new\nline.png",
+        b"a/raw_\xff\xfe.png",
+        "a/日本語 🐈.png".encode(),
+        b"a/-rf.png",
+        b"a/" + b"q" * 251 + b".png",
+    ]
     _, refs = scan(touch(tmp_path / "s", *names), tmp_path)
     assert sorted(os.fsencode(name) for name, _ in refs) == sorted(names)
 

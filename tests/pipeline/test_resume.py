@@ -231,7 +231,9 @@ def test_a_lock_of_another_host_with_a_heartbeat_holds(tmp_path: Path) -> None:
 
 def test_a_journal_line_cut_short_is_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(b'\n{"unit": 3, "written": 1, "skipped": 0, "source_bytes": 1, "data": [1, 2], "rows": [3, 4], "pro')
+    path.write_bytes(
+        b'\n{"unit": 3, "written": 1, "skipped": 0, "source_bytes": 1, "data": [1, 2], "rows": [3, 4], "pro'
+    )
     assert Journal(path).load().units == {}
     line = {"unit": 3, "written": 1, "skipped": 0, "source_bytes": 1, "data": [1, 2], "rows": [3, 4], "problem": None}
     path.write_bytes(path.read_bytes() + b"\n" + json.dumps(line).encode() + b"\n")

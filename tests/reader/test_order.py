@@ -91,7 +91,9 @@ def test_window_bounds_what_is_held(order: OrderSpec) -> None:
 
 
 def test_epochs_and_seeds_differ() -> None:
-    orders = [EpochOrder(spec([50, 50], seed, 20, 4), epoch).ids(0, 100).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    orders = [
+        EpochOrder(spec([50, 50], seed, 20, 4), epoch).ids(0, 100).tolist() for seed in (0, 1) for epoch in (0, 1)
+    ]
     assert len({tuple(order) for order in orders}) == 4
 
 
