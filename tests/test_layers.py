@@ -1,0 +1,138 @@
+"""Imports go one way, and heavy ones have one home each."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = {
+    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__"): path
+    for package in ("packer", "packer_reader")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+BASE = {"packer_reader.errors", "packer_reader.permutation", "packer_reader.sizes", "packer_reader._version"}
+FORMAT = BASE | {"packer_reader.format"}
+STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
+READER = STORES | {
+    "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.order", "packer_reader.epoch",
+    "packer_reader.ranks", "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
+}  # fmt: skip
+SHARED = FORMAT | {"packer_reader.stores", "packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
+MAY_IMPORT = {
+    "packer_reader.errors": set(),
+    "packer_reader.permutation": set(),
+    "packer_reader.sizes": {"packer_reader.errors"},
+    "packer_reader.format": FORMAT,
+    "packer_reader.order": BASE,
+    "packer_reader.epoch": set(),
+    "packer_reader.ranks": BASE,
+    "packer_reader.resize": set(),
+    "packer_reader.decode": FORMAT,
+    "packer_reader.stores": STORES,
+    "packer_reader.check": STORES,
+    "packer_reader.summary": STORES,
+    "packer_reader": READER | {"packer_reader.check", "packer_reader.summary"},
+    "packer.plan": BASE,
+    "packer.recipe": BASE,
+    "packer.sample": set(),
+    "packer.transforms": SHARED | {"packer.recipe", "packer.transforms"},
+    "packer.sources": SHARED | {"packer.sample", "packer.sources"},
+    "packer.runners": BASE | {"packer.runners"},
+    "packer.cli": SHARED | {"packer"},
+    "packer": SHARED | {"packer"},
+}
+"""Module or package to what it may import, itself included where it has several modules. The longest name counts."""
+
+HOMES = {
+    "click": ("packer.cli",),
+    "tqdm": ("packer.cli.progress",),
+    "lmdb": ("packer.sinks.lmdb", "packer_reader.stores.lmdb"),
+    "msgpack": ("packer_reader.format.record",),
+    "simplejpeg": ("packer_reader.decode", "packer.transforms.decode", "packer.transforms.encode"),
+    "PIL": ("packer.transforms.decode", "packer_reader.batch"),
+    "cv2": ("packer.transforms.encode", "packer.transforms.image", "packer.runners.processes"),
+    "torch": ("packer_reader.resize", "packer_reader.batch", "packer_reader.epoch", "packer_reader.ranks",
+              "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer.runners.processes"),
+}  # fmt: skip
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that is imported at run time, anywhere in the file."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        node for top in ast.walk(tree) if isinstance(top, ast.If) and "TYPE_CHECKING" in ast.dump(top.test)
+        for node in ast.walk(top)
+    }  # fmt: skip
+    found = set()
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def inside(module: str, packages: set[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_one_way(module: str) -> None:
+    rule = max((name for name in MAY_IMPORT if module == name or module.startswith(f"{name}.")), key=len)
+    allowed = MAY_IMPORT[rule] - ({"packer"} if module == "packer" and rule != "packer" else set())
+    ours = {name for name in imports(MODULES[module]) if name.split(".")[0] in {"packer", "packer_reader"}}
+    assert {name for name in ours if not inside(name, allowed)} == set()
+
+
+def test_the_reader_never_imports_the_builder() -> None:
+    for module, path in MODULES.items():
+        if module.startswith("packer_reader"):
+            assert not [name for name in imports(path) if name.split(".")[0] == "packer"], module
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_heavy_libraries_have_their_homes(library: str) -> None:
+    users = {module for module, path in MODULES.items() if library in {name.split(".")[0] for name in imports(path)}}
+    assert {user for user in users if not inside(user, set(HOMES[library]))} == set()
+
+
+def test_there_are_no_import_cycles() -> None:
+    edges = {m: {n for n in imports(p) if n in MODULES and n != m} for m, p in MODULES.items() if "." in m}
+    state: dict[str, int] = {}
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert state.get(module) != 1, " -> ".join((*path, module))
+        if state.get(module) == 2:
+            return
+        state[module] = 1
+        for target in edges.get(module, ()):
+            visit(target, (*path, module))
+        state[module] = 2
+
+    for module in edges:
+        visit(module, ())
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import packer_reader", "torch cv2 PIL lmdb numpy"),
+        ("import packer", "torch cv2 PIL lmdb numpy"),
+        ("import packer_reader.format.manifest, packer_reader.format.record, packer_reader.format.digest", "torch lmdb PIL click"),
+        ("import packer_reader.stores.tar, packer_reader.stores.lmdb, packer_reader.order", "torch cv2 PIL click"),
+        ("from packer_reader import StreamDataset", "cv2 PIL click"),
+        ("import packer.convert", "torch cv2 PIL simplejpeg"),
+    ],
+)  # fmt: skip
+def test_imports_load_only_what_they_need(statement: str, absent: str) -> None:
+    program = f"import sys; {statement}; print([m for m in {absent.split()} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
