@@ -29,7 +29,7 @@ _SKIPPED = 3
 @output_options
 @click.pass_context
 def build(ctx: click.Context, /, source: str, target: str, size: str, **options: Any) -> None:
-    r"""Convert SOURCE into a store: LMDB if OUT ends in .lmdb, tar shards otherwise.
+    """Convert SOURCE into a store: LMDB if OUT ends in .lmdb, tar shards otherwise.
 
     With splits, from folders train/ val/ test/ or from --val, OUT holds one store for each.
 
@@ -50,7 +50,7 @@ def build(ctx: click.Context, /, source: str, target: str, size: str, **options:
 @output_options
 @click.pass_context
 def shard(ctx: click.Context, /, source: str, target: str | None, size: str, **options: Any) -> None:
-    r"""Convert SOURCE (this folder) into tar shards in OUT (../<its name>-shards).
+    """Convert SOURCE (this folder) into tar shards in OUT (../<its name>-shards).
 
     The shards are plain WebDataset shards: webdataset, Hugging Face datasets and tar read them.
 

@@ -17,7 +17,7 @@ __all__ = ["inspect"]
 @click.option("--sample", metavar="ID|NAME", help="One sample, by number or by the name of its source file.")
 @output_options
 def inspect(store: str, split: str | None, sample: str | None, *, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    r"""Print what STORE holds: fields, classes, statistics, what was skipped.
+    """Print what STORE holds: fields, classes, statistics, what was skipped.
 
     \b
     Example:

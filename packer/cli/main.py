@@ -64,7 +64,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="packer")
 def cli() -> None:
-    r"""Convert raw data sets, once and offline, into shuffled shards or LMDB stores.
+    """Convert raw data sets, once and offline, into shuffled shards or LMDB stores.
 
     packer_reader streams them into PyTorch training.
 

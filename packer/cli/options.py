@@ -72,16 +72,23 @@ _OUTPUT = (
 )
 
 
-def _add(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        return functools.reduce(lambda inner, option: option(inner), reversed(options), command)
-
-    return decorate
+def _add(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:
+    return functools.reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
-recipe_options = _add(_RECIPE)
-job_options = _add(_JOB)
-output_options = _add(_OUTPUT)
+def recipe_options(command: Command) -> Command:
+    """Add what decides the bytes."""
+    return _add(_RECIPE, command)
+
+
+def job_options(command: Command) -> Command:
+    """Add how a build is run."""
+    return _add(_JOB, command)
+
+
+def output_options(command: Command) -> Command:
+    """Add how a command speaks."""
+    return _add(_OUTPUT, command)
 
 
 def make_recipe(container: Container, size: str, options: dict[str, Any]) -> Recipe:

@@ -19,7 +19,7 @@ __all__ = ["plan"]
 @click.option("--workers", type=int, metavar="N", help="Processes to plan for.")
 @output_options
 def plan(source: str, size: str, *, workers: int | None, as_json: bool, quiet: bool, **options: Any) -> None:  # noqa: ARG001
-    r"""Say what would be built from SOURCE, and write nothing.
+    """Say what would be built from SOURCE, and write nothing.
 
     Lists what the source was taken for and why, samples per class and split, problems, and an estimate of size, disk,
     memory and time from a few samples converted in memory.

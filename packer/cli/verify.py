@@ -18,7 +18,7 @@ __all__ = ["verify"]
 @output_options
 @click.pass_context
 def verify(ctx: click.Context, /, store: str, *, full: bool, as_json: bool, quiet: bool) -> None:
-    r"""Compare STORE with its manifest; exit code 4 when it is damaged.
+    """Compare STORE with its manifest; exit code 4 when it is damaged.
 
     Structure, sizes and the hashes of small files are always compared; --full reads everything.
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-
 def test_build_makes_an_lmdb_store(run: Callable[..., Any], photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "o.lmdb"
     result = run("build", photos, out, "--resize", "32", "--fit", "crop", "--workers", "1")
@@ -54,7 +53,13 @@ def test_json_is_one_object_and_nothing_else(run: Callable[..., Any], serials: P
 
 @pytest.mark.parametrize(
     ("options", "code"),
-    [((), 3), (("--max-errors", "0"), 3), (("--max-errors", "1"), 0), (("--max-errors", "2%"), 3), (("--max-errors", "5%"), 0)],
+    [
+        ((), 3),
+        (("--max-errors", "0"), 3),
+        (("--max-errors", "1"), 0),
+        (("--max-errors", "2%"), 3),
+        (("--max-errors", "5%"), 0),
+    ],
 )
 def test_skipped_samples_decide_the_exit_code(
     options: tuple[str, ...], code: int, run: Callable[..., Any], tmp_path: Path
@@ -140,7 +145,10 @@ def test_every_way_to_start_it_works(program: list[str]) -> None:
 
 def test_progress_in_a_log_is_plain(serials: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "packer", "build", str(serials), str(tmp_path / "o")], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "packer", "build", str(serials), str(tmp_path / "o")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "\r" not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr

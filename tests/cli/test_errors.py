@@ -31,7 +31,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("arguments", "code", "message"),
     [
         (("build", "gone", "o"), 1, "source 'gone' does not exist: check the path"),
-        (("build", "empty", "o"), 1, "no images in 'empty' (found: nothing): give the folder that holds the class folders"),
+        (
+            ("build", "empty", "o"),
+            1,
+            "no images in 'empty' (found: nothing): give the folder that holds the class folders",
+        ),
         (("build", "file", "o"), 1, "source 'file' is a file"),
         (("build", "src", "src/o"), 1, "output 'src/o' lies inside the source: choose a place outside 'src'"),
         (("build", "src", "."), 1, "output '.' holds the source"),
@@ -94,6 +98,10 @@ def test_a_split_that_is_not_there(run: Callable[..., Any], serials: Path, tmp_p
 
 def test_a_closed_pipe_is_no_traceback(tar_store: Path) -> None:
     done = subprocess.run(
-        f"{sys.executable} -m packer inspect {tar_store} | true", shell=True, capture_output=True, text=True, check=False
+        f"{sys.executable} -m packer inspect {tar_store} | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "Traceback" not in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,3 +41,14 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_the_one_on_record(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    done = subprocess.run(
+        [sys.executable, "-m", "packer", command, "--help"], capture_output=True, text=True, check=True
+    )
+    recorded = (Path(__file__).parent / "help" / f"{command}.txt").read_text()
+    assert done.stdout == recorded, (
+        f"if this is meant: COLUMNS=100 packer {command} --help > tests/cli/help/{command}.txt"
+    )

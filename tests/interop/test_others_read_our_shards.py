@@ -41,7 +41,11 @@ def test_webdataset_reads_pixels_and_labels(shards: Path) -> None:
     import webdataset
 
     paths = sorted(str(path) for path in shards.glob("*.tar"))
-    data = webdataset.WebDataset(paths, shardshuffle=False, empty_check=False).decode("rgb8").to_tuple("png", "cls", "json")
+    data = (
+        webdataset.WebDataset(paths, shardshuffle=False, empty_check=False)
+        .decode("rgb8")
+        .to_tuple("png", "cls", "json")
+    )
     found = [(serial_of(image), label, meta) for image, label, meta in data]
     store = packer_reader.open(shards)
     assert found == [(serial_of(store[n]["image"]), store[n]["label"], store[n]["meta"]) for n in range(60)]
@@ -69,7 +73,9 @@ def test_hugging_face_reads_splits(serials: Path, tmp_path: Path) -> None:
 def test_tar_lists_and_extracts(shards: Path, tmp_path: Path) -> None:
     names = []
     for path in sorted(shards.glob("*.tar")):
-        done = subprocess.run(["tar", "-xvf", str(path), "-C", str(tmp_path)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["tar", "-xvf", str(path), "-C", str(tmp_path)], capture_output=True, text=True, check=True
+        )
         assert done.stderr == ""
         names += done.stdout.split()
     assert names == [f"{key:016d}.{suffix}" for key in range(60) for suffix in ("png", "cls", "json")]

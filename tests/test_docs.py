@@ -1,0 +1,109 @@
+"""The README and the specification tell the truth: their code runs, and everything public is in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import packer_reader
+from packer import Job, Recipe, build
+from packer.cli.main import COMMANDS, cli
+from packer.sources.imagefolder import EXTENSIONS, SPLIT_NAMES
+from packer_reader import StreamDataset, errors
+from packer_reader.format.manifest import Manifest
+from tests.conftest import make_photos
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+SPECIFICATION = (ROOT / "packer_reader" / "format" / "README.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_readmes_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    source = make_photos(tmp_path / "imagefolder", 700)
+    for out, container in (("out.lmdb", "lmdb"), ("out", "tar")):
+        recipe = Recipe(container=container, resize=(48,), fit="crop", shard_bytes=900_000)  # type: ignore[arg-type]
+        build(str(source), out, recipe, Job(workers=1))
+    assert (tmp_path / "out" / "train-000002.tar").exists()
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) >= 4
+    for block in blocks:
+        exec(block, names)  # noqa: S102 - the README's own code
+
+
+def options() -> set[str]:
+    context = click.Context(cli)
+    commands = [cli.get_command(context, name) for name in COMMANDS]
+    return {
+        opt
+        for command in commands
+        if command
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for opt in parameter.opts
+    }
+
+
+@pytest.mark.parametrize("option", sorted(options()))
+def test_each_option_is_in_the_readme(option: str) -> None:
+    assert re.search(rf"{re.escape(option)}\b", README)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_is_in_the_readme(command: str) -> None:
+    assert f"packer {command}" in README
+
+
+@pytest.mark.parametrize("argument", [p for p in inspect.signature(StreamDataset.__init__).parameters if p != "self"])
+def test_each_argument_is_in_the_readme(argument: str) -> None:
+    assert re.search(rf"`[^`]*\b{argument}\b[^`]*`", README)
+
+
+def test_exit_codes_extensions_and_split_names_are_in_the_readme() -> None:
+    codes = {
+        kind.exit_code
+        for kind in vars(errors).values()
+        if inspect.isclass(kind) and issubclass(kind, errors.PackerError)
+    }
+    text = README[README.index("**Exit codes**") :].split("\n\n")[0]
+    assert all(re.search(rf"\b{code} ", text) for code in codes | {0, 3, 130, 143})
+    assert all(f"{extension}" in README for extension in EXTENSIONS)
+    assert all(re.search(rf"\b{name}\b", README) for name in SPLIT_NAMES)
+
+
+def test_each_failure_class_is_in_the_readme() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "packer").rglob("*.py"))
+    classes = set(re.findall(r'SampleError\(\s*"([a-z-]+)"', sources)) | set(
+        re.findall(r'(?<!_)refuse\("([a-z-]+)"', sources)
+    )
+    assert len(classes) > 6
+    assert {name for name in classes - {"stopped"} if f"`{name}`" not in README} == set()
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(Manifest)])
+def test_each_manifest_entry_is_in_the_specification(field: str) -> None:
+    assert f"`{field}`" in SPECIFICATION
+
+
+def test_each_column_is_in_the_specification(tar_store: Path) -> None:
+    for name in packer_reader.open(tar_store).columns:
+        assert f"`{name}`" in SPECIFICATION
+
+
+def test_the_error_tree_is_drawn_whole() -> None:
+    drawn = set(re.findall(r"\b([A-Z]\w+Error)\b", errors.__doc__ or ""))
+    assert drawn >= {name for name in errors.__all__ if name.endswith("Error")}
+
+
+def test_the_changes_name_the_version() -> None:
+    assert f"### {packer_reader.__version__}" in README
