@@ -6,8 +6,8 @@ writes only records of its own; the first of an iteration to come counts on, its
 it.
 
 A sibling's record is one of a living process with the same base seed and number of workers that is newer than anything
-this worker has begun. Base seeds alone would not do: a program that seeds torch anew before each epoch gives each iteration
-the same one.
+this worker has begun. Base seeds alone would not do: a program that seeds torch anew before each epoch gives each
+iteration the same one.
 """
 
 from __future__ import annotations

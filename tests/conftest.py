@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -18,6 +17,7 @@ from packer.cli.main import cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.register_profile("slow", deadline=None, max_examples=2000)

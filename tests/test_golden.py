@@ -1,4 +1,4 @@
-"""Stores of every past version read to the same samples, and the present writer still writes the present version's bytes."""
+"""Stores of every past version read to the same samples; the writer still writes the present version's bytes."""
 
 from __future__ import annotations
 

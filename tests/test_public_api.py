@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
 import packer
 import packer_reader
 from tests.test_layers import MODULES
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 @pytest.mark.parametrize("package", [packer, packer_reader], ids=lambda p: p.__name__)

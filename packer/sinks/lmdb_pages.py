@@ -1,8 +1,8 @@
 """What LMDB leaves undefined in a file, made zero, so that equal stores have equal bytes.
 
-LMDB writes dirty pages as they lie in memory: the gap between a page's pointers and its nodes, an unused header word, the
-rest behind a value in a single overflow page, and whole free pages hold whatever was there before. That depends on the
-history of the process, so a build that was interrupted would differ from one that was not.
+LMDB writes dirty pages as they lie in memory: the gap between a page's pointers and its nodes, an unused header word,
+the rest behind a value in a single overflow page, and whole free pages hold whatever was there before. That depends
+on the history of the process, so a build that was interrupted would differ from one that was not.
 
 The walk follows the newest meta page through both trees (engine 0.9, 64-bit, native byte order; `mdb.c`, sections
 "page headers" and "nodes"), changes nothing that LMDB reads, and zeroes every page that neither tree reaches.

@@ -67,7 +67,7 @@ def test_plain_lmdb_and_msgpack_read_the_store(lmdb_store: Path, tar_store: Path
             document = msgpack.unpackb(value)
             samples = document if isinstance(document, list) else [[int.from_bytes(key, "big"), document]]
             found |= {f"{k:016d}.{suffix}": blob for k, fields in samples for suffix, blob in fields.items()}
-    expected = {}
+    expected: dict[str, bytes] = {}
     for path in tar_store.glob("*.tar"):
         with tarfile.open(path) as archive:
             expected |= {m.name: archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
@@ -121,7 +121,7 @@ def test_the_digest_is_the_same_with_holes(tmp_path: Path) -> None:
     (source / "a" / "00003.png").write_bytes(b"no picture")
     digests = set()
     for container in ("tar", "lmdb"):
-        recipe = Recipe(container=container)  # type: ignore[arg-type]
+        recipe = Recipe(container=container)
         digests.add(build(str(source), str(tmp_path / container), recipe, ONE).manifests[0].content_digest)
     assert len(digests) == 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ def test_shards_are_full_and_complete(lengths: list[list[int]], capacity: int) -
     shards = [[lengths[run.unit][row] for run in plan.runs for row in range(run.first, run.stop)] for plan in plans]
     assert all(shards)
     assert all(sum(shard) <= capacity or len(shard) == 1 for shard in shards)
-    assert all(sum(one) + other[0] > capacity for one, other in zip(shards, shards[1:], strict=False))
+    assert all(sum(one) + other[0] > capacity for one, other in itertools.pairwise(shards))
     assert cutter.oversized == sum(sum(shard) > capacity for shard in shards)
 
 

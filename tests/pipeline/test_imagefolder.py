@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from packer.sample import Ref
-from packer.sources.base import Listing
 from packer.sources.detect import detect
 from packer.sources.imagefolder import ImageFolder
 from packer.sources.refs import RefTable, RefWriter
 from packer_reader.errors import SampleError, SourceError, UsageError
 from tests.conftest import make_serials
+
+if TYPE_CHECKING:
+    from packer.sources.base import Listing
 
 
 def touch(root: Path, *names: str | bytes) -> Path:

@@ -1,4 +1,4 @@
-"""Interruptions: killed, out of room, at odds with an earlier job. The target is never half there, and the bytes agree."""
+"""Interruptions: killed, out of room, at odds with an earlier job. Never half a target, and the bytes agree."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(source: Path, out: Path, *options: str, **popen: Any) -> subprocess.Comp
     return subprocess.run(command(source, out, *options), capture_output=True, text=True, check=False, **popen)
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
     """Until something holds or the process has ended; polls, since a file system tells nothing."""
     while process.poll() is None and not condition():
         time.sleep(0.005)
@@ -197,7 +197,7 @@ def test_a_full_disk_is_one_line_and_can_be_resumed(source: Path, reference: Pat
 def test_two_builds_of_one_target_do_not_mix(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "o"
     first = subprocess.Popen(command(source, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(lambda: (tmp_path / ".o.packing" / "lock").exists(), first)  # type: ignore[arg-type]
+    wait_for((tmp_path / ".o.packing" / "lock").exists, first)
     second = run(source, out)
     assert second.returncode == 1
     assert f"another build is writing {str(out)!r} (process {first.pid}" in second.stderr

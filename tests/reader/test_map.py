@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_samplers_of_any_kind(store: Path) -> None:
     weights = [float(label == 1) for label in ds.targets]
     batch = next(iter(DataLoader(ds, batch_size=20, sampler=WeightedRandomSampler(weights, 20))))
     assert set(batch["label"].tolist()) == {1}
-    halves = [DistributedSampler(ds, num_replicas=2, rank=rank) for rank in (0, 1)]
+    halves: list[DistributedSampler[Any]] = [DistributedSampler(ds, num_replicas=2, rank=rank) for rank in (0, 1)]
     seen = [i for half in halves for b in DataLoader(ds, batch_size=8, sampler=half) for i in b["id"].tolist()]
     assert sorted(seen) == list(range(60))
 
