@@ -33,12 +33,12 @@ def photographs() -> dict[str, Any]:
     return {name: photo for name, photo in found.items() if photo is not None}
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, per_class: int = PER_CLASS) -> None:
     """Crops of each photograph: which one it was is the class."""
     random = np.random.default_rng(0)
     for name, photo in photographs().items():
         (folder / name).mkdir(parents=True)
-        for number in range(PER_CLASS):
+        for number in range(per_class):
             side = int(min(photo.shape[:2]) * random.uniform(0.4, 0.8))
             top, left = (random.integers(0, n - side) for n in photo.shape[:2])
             crop = cv2.resize(photo[top : top + side, left : left + side], (300, 300), interpolation=cv2.INTER_AREA)
@@ -92,9 +92,8 @@ def train(store: str) -> None:
         network.eval()
         with torch.no_grad():
             right = sum((network(b["image"].float() / 255).argmax(1) == b["label"]).sum().item() for b in test)
-        print(
-            f"epoch {epoch}: loss {total / len(ds):.3f}, {right / len(test.store):.0%} of {len(test.store)} held out right"
-        )
+        share = right / len(test.store)
+        print(f"epoch {epoch}: loss {total / len(ds):.3f}, {share:.0%} of {len(test.store)} held out right")
 
 
 def main() -> None:
