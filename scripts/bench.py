@@ -93,11 +93,9 @@ def bench_build(arguments: argparse.Namespace) -> None:
             def run() -> float:
                 out = folder / f"out{suffix}"
                 started = time.perf_counter()
-                subprocess.run(
-                    [sys.executable, "-m", "packer", "build", str(source), str(out), "--resize", str(SIDE), "--fit", "stretch",
-                     "--workers", "2", "--overwrite", "--json"],
-                    check=True, capture_output=True,
-                )  # fmt: skip
+                options = f"--resize {SIDE} --fit stretch --workers 2 --overwrite --json".split()
+                command = [sys.executable, "-m", "packer", "build", str(source), str(out), *options]
+                subprocess.run(command, check=True, capture_output=True)
                 return len(paths) / (time.perf_counter() - started)
 
             return run
