@@ -70,8 +70,10 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
         or any(s > m for s, m in zip(pixels.shape, field.maximum, strict=True))
     ):
         raise _damage(field, f"decodes to {pixels.dtype} {pixels.shape}, the manifest allows {field.maximum}")
-    if out is None or pixels is out:
+    if pixels is out:
         return pixels
+    if out is None:
+        return pixels if pixels.flags.writeable else pixels.copy()  # never a view of the mapped store
     if pixels.shape != out.shape:
         raise _damage(field, f"decodes to {pixels.shape} instead of {out.shape}")
     np.copyto(out, pixels)

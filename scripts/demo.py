@@ -78,9 +78,9 @@ def train(store: str) -> None:
     network = torch.nn.Sequential(
         *layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(64, len(ds.store.classes or ()))
     )
-    optimizer = torch.optim.AdamW(network.parameters(), 3e-3)
+    optimizer = torch.optim.AdamW(network.parameters(), 1e-3)
     batches = loader(ds, num_workers=2)
-    for epoch in range(4):
+    for epoch in range(6):
         network.train()
         total = 0.0
         for batch in batches:

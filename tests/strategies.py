@@ -14,15 +14,14 @@ suffixes = st.lists(st.from_regex(r"[a-z]{1,8}\.(jpg|png|npy)", fullmatch=True),
 
 
 @st.composite
-def order_specs(draw: st.DrawFn) -> OrderSpec:
+def order_specs(draw: st.DrawFn, *, lanes: int | None = None, shuffled: bool | None = None) -> OrderSpec:
     """Orders over small, uneven stores."""
     counts = np.array(draw(sizes))
-    lanes = draw(st.integers(1, min(8, int(counts.sum()))))
     return OrderSpec(
         counts,
         draw(seeds),
         draw(st.integers(1, 1000) | st.integers(1, 20)),
         draw(st.integers(1, 100) | st.integers(1, 6)),
-        lanes,
-        draw(st.booleans()),
+        draw(st.integers(1, min(8, int(counts.sum())))) if lanes is None else lanes,
+        draw(st.booleans()) if shuffled is None else shuffled,
     )

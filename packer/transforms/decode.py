@@ -42,7 +42,7 @@ class Picture:
     pixels: Pixels
     """uint8 (h, w, c), c being 3, or 1 for gray."""
     codec: str
-    """What it was: `jpg`, `png`, `webp`, `gif`, ..."""
+    """What it was: `jpg`, `png`, `webp`, `gif`, ...; `png16`, `tiff16` where 16 bits became 8."""
     plain: bool
     """Whether the reader's decoder gives these very pixels from the original bytes."""
 
@@ -131,7 +131,7 @@ def _pillow(data: bytes, *, gray: bool, max_pixels: int) -> Picture:
             raise
         except Exception as error:  # noqa: BLE001 - codecs raise many kinds, and one bad sample may not stop the others
             raise _broken(error) from None
-    codec = {"jpeg": "jpg", "mpo": "jpg"}.get(codec, codec)
+    codec = {"jpeg": "jpg", "mpo": "jpg"}.get(codec, codec) + ("16" if stored.startswith("I") else "")
     plain = not turned and frames == 1 and stored == ("L" if gray else "RGB")
     return Picture(pixels, codec, plain=plain and codec in {"png", "webp"})
 

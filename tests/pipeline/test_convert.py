@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,11 @@ def test_shards_are_full_to_within_one_sample(tar_store: Path) -> None:
     assert all(path.read_bytes().endswith(END) for path in paths)
 
 
-def test_plain_lmdb_and_msgpack_read_the_store(lmdb_store: Path, tar_store: Path) -> None:
+def test_plain_lmdb_and_msgpack_read_the_store(lmdb_store: Path, tar_store: Path, tmp_path: Path) -> None:
     found: dict[str, bytes] = {}
-    with lmdb.open(str(lmdb_store), readonly=True, lock=False) as env, env.begin() as txn:
+    # A copy: lmdb opens a file once in a process, and other tests have this one open.
+    copy = shutil.copytree(lmdb_store, tmp_path / "copy")
+    with lmdb.open(str(copy), readonly=True, lock=False) as env, env.begin() as txn:
         for key, value in txn.cursor():
             document = msgpack.unpackb(value)
             samples = document if isinstance(document, list) else [[int.from_bytes(key, "big"), document]]

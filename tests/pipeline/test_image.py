@@ -187,3 +187,8 @@ def test_histograms_count_every_pixel() -> None:
     counted = histogram(QUADS)
     assert counted.shape == (3, 256)
     assert [int((row * np.arange(256)).sum()) for row in counted] == QUADS.astype(int).sum((0, 1)).tolist()
+
+
+def test_losing_bits_is_counted() -> None:
+    wide = encoded(np.array([[0, 257, 65535]], np.uint16), "PNG")
+    assert store_image(wide, "png", Recipe(gray=True)).reencoded == "png16>png"

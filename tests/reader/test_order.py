@@ -51,7 +51,7 @@ def test_any_position_is_computed_without_the_ones_before(order: OrderSpec, size
     assert EpochOrder(order, 2, lane).ids(start, stop).tolist() == expected[start:stop]
 
 
-@given(order_specs().filter(lambda s: s.lanes == 1), st.integers(1, 5), st.integers(1, 7), st.data())
+@given(order_specs(lanes=1), st.integers(1, 5), st.integers(1, 7), st.data())
 def test_resume_goes_on_with_any_batch_size(order: OrderSpec, before: int, after: int, data: st.DataObject) -> None:
     first = Batches(order, 0, before)
     taken = data.draw(st.integers(0, len(first)))
@@ -78,7 +78,7 @@ def test_drop_leaves_out_less_than_a_batch(order: OrderSpec, per_lane: int) -> N
     assert len(set(ids)) == len(ids) == order.total // batches.global_batch * batches.global_batch
 
 
-@given(order_specs().filter(lambda s: s.lanes == 1 and s.shuffled))
+@given(order_specs(lanes=1, shuffled=True))
 def test_window_bounds_what_is_held(order: OrderSpec) -> None:
     epoch = EpochOrder(order, 0)
     base = {sample: place for place, sample in enumerate(epoch._base(0, epoch.size).tolist())}
