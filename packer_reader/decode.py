@@ -106,7 +106,8 @@ def _opencv(field: FieldSpec, data: bytes | memoryview, *, gray: bool) -> Pixels
     except ImportError as error:
         raise MissingError(f"{field.codec} images need OpenCV ({error}): pip install opencv-python-headless") from None
     flags = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR_RGB
-    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
+    encoded = np.frombuffer(data, np.uint8)
+    decoded = cv2.imdecode(encoded, flags | cv2.IMREAD_IGNORE_ORIENTATION) if len(encoded) else None
     if decoded is None:
         raise _damage(field, "does not decode")
     pixels: Pixels = decoded
