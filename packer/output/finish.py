@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,23 +56,71 @@ class StoreFacts:
     """LMDB values; None for tar."""
 
 
+@dataclass
+class _Totals:
+    """What a pass over the rows of all units adds up."""
+
+    statistics: Statistics
+    digest: ContentDigest
+    errors: Counter[str]
+    reencoded: Counter[str] = field(default_factory=Counter)
+    stored: int = 0
+    """Bytes of all fields."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Column name to kind."""
+
+
 def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone]) -> Manifest:
     """Write everything of a store but its shards.
 
     Raises:
         SourceError: no sample was written.
     """
-    folder, job = facts.target.folder, facts.target.job
+    folder, recipe = facts.target.folder, facts.target.job.recipe
     written = sum(done.written for done in journal.units.values())
     skipped = sum(done.skipped for done in journal.units.values()) + len(facts.problems)
     if not written:
-        raise SourceError(
-            f"none of the {skipped} samples could be converted (the first: {_first(facts, journal)}): no "
-            "store was written"
-        )
-    statistics = Statistics(1 if job.recipe.gray else 3, len(job.classes or ()))
-    digest, stored = ContentDigest(job.suffixes), 0
-    errors, reencoded = Counter(p.failure for p in facts.problems), Counter[str]()
+        reason = f"none of the {skipped} samples could be converted (the first: {_first(facts, journal)})"
+        raise SourceError(f"{reason}: no store was written")
+    totals = _pass_over_rows(facts, journal, written)
+    _write_shard_table(folder, recipe.container, shards)
+    _write_lists(facts, shards)
+    listing = facts.listing
+    manifest = Manifest(
+        kind=recipe.container,
+        prefix=facts.target.prefix,
+        split=facts.split,
+        samples=written,
+        records=facts.records if facts.records is not None else written,
+        shards=len(shards),
+        bytes=totals.stored,
+        fields=_fields(facts, totals.statistics),
+        classes=facts.target.job.classes,
+        columns=totals.columns,
+        shuffled=recipe.shuffle,
+        content_digest=totals.digest.hexdigest(),
+        recipe=recipe.to_json(),
+        recipe_digest=hashlib.sha256(canonical_json(recipe.to_json())).hexdigest(),
+        versions=facts.versions,
+        source={"type": listing.type, "files": listing.found, "bytes": listing.bytes, "digest": listing.digest},
+        counts={"found": written + skipped, "written": written, "skipped": skipped},
+        errors=dict(totals.errors),
+        reencoded=dict(totals.reencoded),
+        statistics=totals.statistics.to_json(),
+        files=_hash_files(folder, totals.columns, facts),
+    )
+    (folder / MANIFEST).write_bytes(manifest_bytes(manifest))
+    return manifest
+
+
+def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Totals:
+    """Write the columns and errors.jsonl, and add up the rest."""
+    folder, job = facts.target.folder, facts.target.job
+    totals = _Totals(
+        Statistics(1 if job.recipe.gray else 3, len(job.classes or ())),
+        ContentDigest(job.suffixes),
+        Counter(problem.failure for problem in facts.problems),
+    )
     columns: ColumnFiles | None = None
     with (folder / ERRORS).open("wb") as lines:
         for problem in facts.problems:
@@ -80,47 +128,17 @@ def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone
         for rows in _all_rows(facts, journal):
             columns = columns or ColumnFiles(folder, rows, written, _name_bytes(facts, journal))
             columns.add(rows)
-            digest.add(rows.index)
-            statistics.add(rows)
-            stored += int(rows.columns["bytes"].sum())
-            reencoded.update(rows.meta["reencoded"])
+            totals.digest.add(rows.index)
+            totals.statistics.add(rows)
+            totals.stored += int(rows.columns["bytes"].sum())
+            totals.reencoded.update(rows.meta["reencoded"])
             for line in rows.meta["problems"]:
                 lines.write(canonical_json(line) + b"\n")
-                errors[line["class"]] += 1
+                totals.errors[line["class"]] += 1
     assert columns is not None
     columns.close()
-    _write_shard_table(folder, job.recipe.container, shards)
-    _write_lists(facts, shards)
-    manifest = Manifest(
-        kind=job.recipe.container,
-        prefix=facts.target.prefix,
-        split=facts.split,
-        samples=written,
-        records=facts.records if facts.records is not None else written,
-        shards=len(shards),
-        bytes=stored,
-        fields=_fields(facts, statistics),
-        classes=job.classes,
-        columns=columns.kinds,
-        shuffled=job.recipe.shuffle,
-        content_digest=digest.hexdigest(),
-        recipe=job.recipe.to_json(),
-        recipe_digest=hashlib.sha256(canonical_json(job.recipe.to_json())).hexdigest(),
-        versions=facts.versions,
-        source={
-            "type": facts.listing.type,
-            "files": facts.listing.found,
-            "bytes": facts.listing.bytes,
-            "digest": facts.listing.digest,
-        },
-        counts={"found": written + skipped, "written": written, "skipped": skipped},
-        errors=dict(errors),
-        reencoded=dict(reencoded),
-        statistics=statistics.to_json(),
-        files=_hash_files(folder, columns.kinds, facts),
-    )
-    (folder / MANIFEST).write_bytes(manifest_bytes(manifest))
-    return manifest
+    totals.columns = columns.kinds
+    return totals
 
 
 def _first(facts: StoreFacts, journal: Journal) -> str:
