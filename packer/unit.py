@@ -166,7 +166,8 @@ def convert_unit(job: SplitJob, unit: int) -> UnitDone:
 
 
 def _refs(job: SplitJob, unit: int) -> list[Ref]:
-    table = _table(job.refs)
+    rows = (job.refs / "rows.bin").stat()
+    table = _table(job.refs, rows.st_ino, rows.st_mtime_ns)
     places = job.plan.refs(unit)
     if job.members is not None:
         places = np.memmap(job.members, "<u8", "r")[places].astype(np.int64)
@@ -174,7 +175,8 @@ def _refs(job: SplitJob, unit: int) -> list[Ref]:
 
 
 @lru_cache(maxsize=4)
-def _table(folder: Path) -> RefTable:
+def _table(folder: Path, _inode: int, _mtime_ns: int) -> RefTable:
+    """The refs in a folder, mapped once: by the file they are in, since a later build has the same folder."""
     return RefTable(folder)
 
 

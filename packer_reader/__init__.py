@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from packer_reader.errors import PackerError
     from packer_reader.mapdataset import MapDataset
     from packer_reader.stores.base import Store
-    from packer_reader.stores.open import open_store as open  # noqa: A004 - packer_reader.open reads as it should
+    from packer_reader.stores.open import open_store
+
+    open = open_store  # noqa: A001 - packer_reader.open reads as it should
 
 __all__ = [
     "CenterCrop",
@@ -34,8 +36,8 @@ __all__ = [
     "StreamDataset",
     "__version__",
     "loader",
-    "open",
 ]
+# `open` is public too, but no star import may put it in place of the builtin.
 
 _HOMES = {
     "CenterCrop": "packer_reader.crops",
@@ -58,4 +60,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "open"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -28,6 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
     except PackerError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        # Whoever read the output has gone; nothing may be flushed to it at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _inspect(options: argparse.Namespace) -> int:
@@ -39,7 +44,7 @@ def _inspect(options: argparse.Namespace) -> int:
         number = find_sample(store, options.sample)
         print(json.dumps(describe_sample(store, number)) if options.json else "\n".join(sample_lines(store, number)))
     else:
-        print(json.dumps(describe(store)) if options.json else "\n".join(summary_lines(store)))
+        print(json.dumps(describe(store)) if options.json else "\n".join(summary_lines(store)), flush=True)
     return 0
 
 

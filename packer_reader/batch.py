@@ -11,18 +11,18 @@ import numpy.typing as npt
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer_reader.crops import Draw
+from packer_reader.crops import Draw, HorizontalFlip
 from packer_reader.decode import decode_field, decode_image
 from packer_reader.errors import BatchError, MissingError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from packer_reader.crops import Crop, HorizontalFlip
+    from packer_reader.crops import Crop
     from packer_reader.format.manifest import FieldSpec, Manifest
     from packer_reader.stores.base import Store
 
-__all__ = ["Batch", "BatchReader", "Decode", "View", "one_sample"]
+__all__ = ["Batch", "BatchReader", "BatchTuple", "Decode", "View", "guarded", "one_sample"]
 
 Ints = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
@@ -33,7 +33,20 @@ class Batch(dict[str, Any]):
     """Field name to a batched value. A dict of its own type, so that it is never batched once more by mistake."""
 
 
-def _refuse_nesting(batch: Sequence[Batch], *, collate_fn_map: object = None) -> None:  # noqa: ARG001 - torch's signature
+class BatchTuple(tuple[Any, ...]):
+    """The same for what a transform makes of a batch."""
+
+    __slots__ = ()
+
+
+def guarded(batch: Any) -> Any:
+    """A transform's result in a type that refuses to be batched once more, where it is a dict or a tuple."""
+    if type(batch) is dict:
+        return Batch(batch)
+    return BatchTuple(batch) if type(batch) is tuple else batch
+
+
+def _refuse_nesting(batch: Sequence[Any], *, collate_fn_map: object = None) -> None:  # noqa: ARG001 - torch's signature
     raise BatchError(
         "the data set gives whole batches already: use DataLoader(ds, batch_size=None, ...) or "
         "packer_reader.loader(ds, ...)"
@@ -41,6 +54,7 @@ def _refuse_nesting(batch: Sequence[Batch], *, collate_fn_map: object = None) ->
 
 
 default_collate_fn_map[Batch] = _refuse_nesting
+default_collate_fn_map[BatchTuple] = _refuse_nesting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +80,36 @@ class View:
             raise UsageError(f"decode is {self.decode!r}, it must be one of {', '.join(get_args(Decode))}")
         if self.decode == "tv_tensors":
             _tv_image()
+        if self.crop is not None and (isinstance(self.crop, type) or not hasattr(self.crop, "output")):
+            raise UsageError(
+                f"crop is {self.crop!r}, it must be RandomResizedCrop(...), CenterCrop(...) or Resize(...)"
+            )
+        if self.flip is not None and not isinstance(self.flip, HorizontalFlip):
+            raise UsageError(f"flip is {self.flip!r}, it must be HorizontalFlip(...)")
+        if self.decode == "bytes" and (self.crop or self.flip):
+            raise UsageError('crop and flip need pixels, decode="bytes" gives none: leave them out')
+        if isinstance(self.fields, str) or not all(isinstance(name, str) for name in self.fields or ()):
+            raise UsageError(f"fields is {self.fields!r}, it must be a list of names")
 
     def chosen(self, manifest: Manifest) -> list[int]:
         """Places of the fields to give.
 
         Raises:
             NotFoundError: the store has no such field.
+            UsageError: two fields would get one name.
         """
         names = [f.name for f in manifest.fields]
         for name in [*(self.fields or ()), *(self.rename or ())]:
             if name not in names:
                 raise NotFoundError(f"there is no field {name!r}: the store has {', '.join(names)}")
-        return [place for place, name in enumerate(names) if self.fields is None or name in self.fields]
+        places = [place for place, name in enumerate(names) if self.fields is None or name in self.fields]
+        given = [(self.rename or {}).get(names[place], names[place]) for place in places]
+        twice = [name for name in given if given.count(name) > 1 or name in {"id", "valid"}]
+        if twice:
+            raise UsageError(
+                f"rename gives {twice[0]!r} to two fields, or takes a name of the batch itself: choose another"
+            )
+        return places
 
 
 def _tv_image() -> Any:
@@ -137,7 +169,7 @@ class BatchReader:
         Raises:
             StoreError: a sample is damaged.
         """
-        encoded = self.store.read(numbers, self._read)
+        encoded = self.store.read(numbers, self._read) if self._read else []
         batch, rename, place = Batch(), self.view.rename or {}, 0
         for field in self._fields:
             if field.name in self._columns:

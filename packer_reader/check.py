@@ -16,11 +16,10 @@ import numpy as np
 from packer_reader.decode import decode_field
 from packer_reader.errors import NotAStoreError, StoreError
 from packer_reader.format.digest import ContentDigest
-from packer_reader.format.manifest import parse_manifest
 from packer_reader.format.names import MANIFEST, SHARDS, key_text
 from packer_reader.format.record import parse_value
 from packer_reader.format.tar import END, member_name, member_size
-from packer_reader.stores.open import bare_store
+from packer_reader.stores.open import bare_store, has_manifest, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,10 +64,10 @@ def check_store(path: Path, *, full: bool = False, progress: Callable[[int], Non
     Raises:
         NotAStoreError: there is no manifest to check against.
     """
-    if not (path / MANIFEST).is_file():
+    if not has_manifest(path):
         raise NotAStoreError(f"{str(path)!r} is no complete store, it has no {MANIFEST}: give a store's folder")
     try:
-        manifest = parse_manifest((path / MANIFEST).read_bytes())
+        manifest = read_manifest(path)
     except StoreError as error:
         yield Finding(MANIFEST, str(error))
         return
@@ -104,13 +103,21 @@ def _files(path: Path, listed: dict[str, tuple[int, str]], *, full: bool) -> Ite
         if found != size:
             yield Finding(name, f"has {found} bytes, the manifest says {size}")
         elif full or size <= _ALWAYS_HASHED:
-            with file.open("rb") as data:
-                if hashlib.file_digest(data, "sha256").hexdigest() != sha256:
-                    yield Finding(name, "has other bytes than were written (SHA-256 differs)")
+            try:
+                with file.open("rb") as data:
+                    found_hash = hashlib.file_digest(data, "sha256").hexdigest()
+            except OSError as error:
+                yield Finding(name, f"cannot be read ({error.strerror})")
+                continue
+            if found_hash != sha256:
+                yield Finding(name, "has other bytes than were written (SHA-256 differs)")
 
 
 def _strangers(path: Path, known: set[str]) -> list[str]:
-    found = {p.relative_to(path).as_posix() for p in path.rglob("*") if not p.is_dir()}
+    """Files, links and folders that belong to no store, relative to this one."""
+    folders = {"columns"}
+    found = {p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_symlink() or not p.is_dir()}
+    found |= {p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_dir() and not p.is_symlink()} - folders
     return sorted(found - known)
 
 
@@ -135,8 +142,26 @@ def _samples(store: Store, damaged: set[str], *, full: bool, progress: Callable[
             yield from _container(store, shard, index)
         if full:
             yield from _fields(store, shard, index, progress)
+    if whole:
+        yield from _sums(store)
     if whole and digest.hexdigest() != store.manifest.content_digest:
         yield Finding(MANIFEST, "content_digest does not fit the indexes")
+
+
+def _sums(store: Store) -> Iterator[Finding]:
+    """What the manifest sums up, against the indexes."""
+    m, stored, records, last = store.manifest, 0, 0, -1
+    for shard in range(m.shards):
+        index = store.index(shard)
+        stored += int(index.size.sum())
+        values = (index.key if index.value is None else index.value).astype(np.int64)
+        records += int((np.diff(values, prepend=last) != 0).sum())
+        last = int(values[-1]) if len(values) else last
+    for name, said, found in (("bytes", m.bytes, stored), ("records", m.records, records)):
+        if said != found:
+            yield Finding(MANIFEST, f"{name} is {said}, the indexes make it {found}")
+    if m.shuffled != m.recipe.get("shuffle", m.shuffled):
+        yield Finding(MANIFEST, f"shuffled is {m.shuffled}, the recipe says otherwise")
 
 
 def _fields(store: Store, shard: int, index: Index, progress: Callable[[int], None]) -> Iterator[Finding]:

@@ -7,8 +7,9 @@ and another one each epoch.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,11 +58,28 @@ class Crop(Protocol):
         """The part to see, uint8 (h, w, c)."""
 
 
-def _sides(size: int | tuple[int, int], what: str) -> tuple[int, int]:
-    height, width = (size, size) if isinstance(size, int) else size
+def _sides(size: object, what: str) -> tuple[int, int]:
+    """Height and width from a number or a pair of them.
+
+    Raises:
+        UsageError: it is neither, or a side is under 1.
+    """
+    try:
+        pair: Any = size if isinstance(size, tuple | list) else (size, size)
+        height, width = (operator.index(side) for side in pair)
+    except (TypeError, ValueError):
+        raise UsageError(f"{what}({size!r}): the size must be a whole number, or (height, width)") from None
     if min(height, width) < 1:
         raise UsageError(f"{what}({size!r}): a side must be at least 1")
     return height, width
+
+
+def _rising(pair: object) -> bool:
+    """Whether this is (low, high), both over 0."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        return False
+    numbers = [n for n in pair if isinstance(n, int | float)]
+    return len(numbers) == 2 and 0 < numbers[0] <= numbers[1]
 
 
 @dataclass(frozen=True)
@@ -78,8 +96,8 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         _sides(self.size, "RandomResizedCrop")
-        if not 0 < self.scale[0] <= self.scale[1] or not 0 < self.ratio[0] <= self.ratio[1]:
-            raise UsageError(f"{self!r}: scale and ratio must be rising and positive")
+        if not _rising(self.scale) or not _rising(self.ratio):
+            raise UsageError(f"{self!r}: scale and ratio must be (low, high), both over 0")
 
     def output(self, height: int | None, width: int | None) -> tuple[int, int]:  # noqa: ARG002 - the seam's signature
         """Always the size asked for."""
@@ -115,8 +133,8 @@ class Resize:
 
     def output(self, height: int | None, width: int | None) -> tuple[int, int] | None:
         """The size of the result."""
-        if not isinstance(self.size, int):
-            return self.size
+        if isinstance(self.size, tuple | list):
+            return _sides(self.size, "Resize")
         if height is None or width is None:
             return None
         other = max(1, int(self.size * max(height, width) / min(height, width)))
@@ -162,9 +180,13 @@ class HorizontalFlip:
     random = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
+        if not isinstance(self.p, int | float) or not 0 <= self.p <= 1:
             raise UsageError(f"HorizontalFlip({self.p!r}): a probability lies in 0..1")
 
     def __call__(self, pixels: Pixels, draw: Draw) -> Pixels:
         """Flip or not."""
-        return pixels[:, ::-1] if draw.uniform() < self.p else pixels
+        if draw.uniform() >= self.p:
+            return pixels
+        # As pixels of 3 bytes the reversed copy takes 100 us for 224x224, byte by byte 240.
+        whole = np.ascontiguousarray(pixels).view(f"V{pixels.shape[2]}")
+        return np.ascontiguousarray(whole[:, ::-1]).view(np.uint8)

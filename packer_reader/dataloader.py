@@ -7,36 +7,51 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
+from packer_reader.dataset import StreamDataset
+from packer_reader.epoch import Position
 from packer_reader.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from packer_reader.dataset import StreamDataset
-
 __all__ = ["Loader", "loader"]
+
+
+def _as_it_is(batch: Any) -> Any:
+    """Instead of torch's default, which would turn numpy arrays into tensors."""
+    return batch
 
 
 class Loader(DataLoader[Any]):
     """Batches of a `StreamDataset`; made by `loader`.
 
-    `state_dict` counts what the training loop has taken, not what workers have read ahead.
+    It says itself which epoch each iteration is, so its workers have nothing to agree on, and `state_dict` counts what
+    the training loop has taken, not what workers have read ahead.
     """
 
     def __init__(self, dataset: StreamDataset, **options: Any) -> None:
         """Take DataLoader's keyword arguments but `batch_size`."""
-        super().__init__(dataset, batch_size=None, **options)
+        super().__init__(dataset, batch_size=None, **({"collate_fn": _as_it_is} | options))
         self._stream, self._given = dataset, 0
+        self._position: Position | None = None
+        self._serial = -1
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self._given = 0
+        clock = self._stream.clock
+        self._position, self._given = clock.next(), 0
+        clock.force(self._position)
+        self._serial = clock.serial
         for batch in super().__iter__():
             self._given += 1
             yield batch
+        self._position, self._given = Position(self._position.epoch + 1), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The position behind the last batch that was taken."""
-        return self._stream.state_dict(self._given)
+        """The position behind the last batch that was taken; behind a whole epoch, the beginning of the next."""
+        clock = self._stream.clock
+        if self._position is None or clock.serial > self._serial:
+            return self._stream.state_at(clock.next(), 0)
+        return self._stream.state_at(self._position, self._given)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on behind the saved position.
@@ -44,8 +59,10 @@ class Loader(DataLoader[Any]):
         Raises:
             StateError: it belongs to another store or another order.
         """
-        self._given = 0
         self._stream.load_state_dict(state)
+
+
+_OWNED = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 
 
 def loader(dataset: StreamDataset, *, num_workers: int | None = None, **options: Any) -> Loader:
@@ -60,12 +77,17 @@ def loader(dataset: StreamDataset, *, num_workers: int | None = None, **options:
     Raises:
         UsageError: the data set gives single samples, or an argument does not fit.
     """
+    if not isinstance(dataset, StreamDataset):
+        raise UsageError(f"loader takes a StreamDataset, not {dataset!r}: for other data sets use DataLoader itself")
     if dataset.batch_size is None:
         raise UsageError("loader needs a StreamDataset with batch_size=; for single samples use DataLoader itself")
-    if "batch_size" in options or "shuffle" in options:
+    owned = [name for name in _OWNED if name in options]
+    if owned:
         raise UsageError(
-            "batch_size and shuffling belong to the StreamDataset: give batch_size= and shuffle_buffer= there"
+            f"{owned[0]} is for the data set to say: StreamDataset(batch_size=, shuffle_buffer=, drop_last=)"
         )
+    if not options.get("in_order", True):
+        raise UsageError("in_order=False gives batches in no promised order, so no state would be right: leave it out")
     if num_workers is None:
         local = os.environ.get("LOCAL_WORLD_SIZE", "1")
         num_workers = max(1, len(os.sched_getaffinity(0)) // (int(local) if local.isdigit() and int(local) else 1))

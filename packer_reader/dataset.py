@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from packer_reader.batch import BatchReader, Decode, View, one_sample
+from packer_reader.arguments import check_transform, names, whole
+from packer_reader.batch import BatchReader, Decode, View, guarded, one_sample
 from packer_reader.epoch import EpochClock, Position
 from packer_reader.errors import BatchError, StateError, UsageError
 from packer_reader.order import ORDER_VERSION, Batches, OrderSpec, Tail, default_block
@@ -18,7 +21,7 @@ from packer_reader.sizes import parse_bytes
 from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from packer_reader.crops import Crop, HorizontalFlip
     from packer_reader.stores.base import Store
@@ -38,6 +41,8 @@ class _Part:
 
     rank: int | None
     world_size: int | None
+    inherited: tuple[int, int] | None = None
+    """What the trainer found when it started this worker."""
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -103,28 +108,33 @@ class StreamDataset(IterableDataset[Any]):
         block: int | None = None,
     ) -> None:
         self.store = open_store(path, split)
+        check_transform(transform)
         view = View(
             decode=decode,
             crop=crop,
             flip=flip,
-            fields=None if fields is None else tuple(fields),
+            fields=names(fields),
             rename=rename,
             ragged=ragged,
             with_id=with_id,
         )
-        self._reader = BatchReader(self.store, view, seed)
         self._spec = _order(self.store, shuffle_buffer, seed, lanes, block)
-        self._tail: Tail = _tail(batch_size, drop_last=drop_last, pad=pad)
-        self.batch_size, self.transform = batch_size, transform
+        self._reader = BatchReader(self.store, view, self._spec.seed)
+        self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1, 2**40)
+        self._tail: Tail = _tail(self.batch_size, drop_last=drop_last, pad=pad)
+        self.transform = transform
         self._clock = EpochClock()
         if rank is not None or world_size is not None:
             resolve_rank(rank, world_size)
         self._part = _Part(rank, world_size)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers that are spawned know nothing of the trainer's process group.
-        rank, world_size = self._resolve()
-        return self.__dict__ | {"_part": _Part(rank, world_size)}
+        # Workers that are spawned know nothing of the trainer's process group; anyone else finds out for himself.
+        try:
+            inherited = self._resolve()
+        except BatchError:
+            inherited = None
+        return self.__dict__ | {"_part": replace(self._part, inherited=inherited)}
 
     def __repr__(self) -> str:
         return f"StreamDataset({self.store!r}, batch_size={self.batch_size}, shuffle_buffer={self.shuffle_buffer})"
@@ -140,8 +150,12 @@ class StreamDataset(IterableDataset[Any]):
         return self._clock.current().epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration be this epoch, seen by persistent workers too; later ones count on from it."""
-        self._clock.force(Position(epoch))
+        """Let the next iteration be this epoch, seen by persistent workers too; later ones count on from it.
+
+        Raises:
+            UsageError: it is no whole number from 0 on.
+        """
+        self._clock.force(Position(whole("epoch", epoch, 0, 2**62)))
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, or its samples without `batch_size`."""
@@ -165,10 +179,24 @@ class StreamDataset(IterableDataset[Any]):
 
         Returns:
             A small dict of numbers and strings. It fits any number of workers, ranks, and any batch size.
+
+        Raises:
+            UsageError: the data set gives single samples, or `batches` is no count.
         """
-        position = self._clock.current()
+        if self.batch_size is None:
+            raise UsageError("a state counts batches, and this data set gives single samples: give batch_size=")
+        taken = whole("batches", batches, 0, 2**62)
+        return self.state_at(self._clock.current(), taken)
+
+    def state_at(self, position: Position, batches: int) -> dict[str, Any]:
+        """The state so many of this rank's batches behind a position."""
         consumed = position.start + batches * self._global_batch(self._resolve()[1])
         return self._identity() | {"epoch": position.epoch, "samples": min(consumed, len(self.store))}
+
+    @property
+    def clock(self) -> EpochClock:
+        """What counts this data set's epochs."""
+        return self._clock
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on with the very next sample; the epoch after it is a whole one.
@@ -176,6 +204,8 @@ class StreamDataset(IterableDataset[Any]):
         Raises:
             StateError: the state belongs to another store or another order; the message names the difference.
         """
+        if not isinstance(state, Mapping):
+            raise StateError(f"the state is {state!r}: pass what state_dict returned")
         mine = self._identity()
         missing = [name for name in [*mine, "epoch", "samples"] if name not in state]
         if missing:
@@ -185,10 +215,14 @@ class StreamDataset(IterableDataset[Any]):
             raise StateError(
                 f"the state was saved with another {'; '.join(differ)}: make the data set with the same values"
             )
-        samples = int(state["samples"])
+        try:
+            epoch = whole("epoch", state["epoch"], 0, 2**62)
+            samples = whole("samples", state["samples"], 0, len(self.store))
+        except UsageError as error:
+            raise StateError(f"the state is damaged: {error}") from None
         if self._spec.lanes > 1 and samples % self._spec.lanes and samples < len(self.store):
             raise StateError(f"the state is at sample {samples}, no whole step of {self._spec.lanes} lanes")
-        self._clock.force(Position(int(state["epoch"]), samples))
+        self._clock.force(Position(epoch, samples))
 
     def _identity(self) -> dict[str, Any]:
         """Everything that the order depends on."""
@@ -197,7 +231,7 @@ class StreamDataset(IterableDataset[Any]):
             "version": _STATE_VERSION,
             "order": ORDER_VERSION,
             "store": self.store.manifest.content_digest,
-            "samples_in_store": len(self.store),
+            "containers": hashlib.sha256(spec.sizes.astype("<i8").tobytes()).hexdigest()[:16],
             "seed": spec.seed,
             "shuffle_buffer": self.shuffle_buffer,
             "block": spec.block,
@@ -205,7 +239,8 @@ class StreamDataset(IterableDataset[Any]):
         }
 
     def _resolve(self) -> tuple[int, int]:
-        return resolve_rank(self._part.rank, self._part.world_size)
+        inherited = self._part.inherited if get_worker_info() is not None else None
+        return resolve_rank(self._part.rank, self._part.world_size, inherited)
 
     def _global_batch(self, world_size: int) -> int:
         return (self.batch_size or _SINGLES) * world_size
@@ -240,7 +275,7 @@ class StreamDataset(IterableDataset[Any]):
             if self._tail == "pad":
                 batch["valid"] = valid if self._reader.view.decode == "numpy" else torch.from_numpy(valid)
             if self.batch_size is not None:
-                yield self.transform(batch) if self.transform else batch
+                yield guarded(self.transform(batch)) if self.transform else batch
                 continue
             for place in range(len(numbers)):
                 sample = one_sample(batch, place)
@@ -250,32 +285,26 @@ class StreamDataset(IterableDataset[Any]):
 def _order(store: Store, shuffle_buffer: int | str, seed: int, lanes: int, block: int | None) -> OrderSpec:
     if not len(store):
         raise BatchError(f"{store!r} has no samples")
-    if type(seed) is not int or not 0 <= seed < 2**64:
-        raise UsageError(f"seed is {seed!r}, it must be a whole number from 0 to 2^64-1")
-    if type(lanes) is not int or not 1 <= lanes <= len(store):
-        raise UsageError(f"lanes is {lanes!r}, it must lie in 1..{len(store)}")
+    seed = whole("seed", seed, 0, 2**64 - 1)
+    lanes = whole("lanes", lanes, 1, len(store))
     mean = max(1, store.manifest.bytes // len(store))
     window = _window(shuffle_buffer, mean)
     sizes = store.container_sizes
-    derived = default_block(mean, max(1, window), int(sizes.max()), shuffled=store.manifest.shuffled)
-    if block is not None and (type(block) is not int or block < 1):
-        raise UsageError(f"block is {block!r}, it must be at least 1 sample")
-    return OrderSpec(sizes, seed, max(1, window), block or derived, lanes, shuffled=window > 0)
+    if block is None:
+        block = default_block(mean, max(1, window), int(sizes.max()), shuffled=store.manifest.shuffled)
+    block = whole("block", block, 1, 2**40)
+    return OrderSpec(sizes, seed, max(1, window), block, lanes, shuffled=window > 0)
 
 
 def _window(shuffle_buffer: int | str, mean: int) -> int:
+    """The shuffle buffer in samples; at least one, unless it is 0."""
     if isinstance(shuffle_buffer, str):
-        return max(1, parse_bytes(shuffle_buffer, "shuffle_buffer") // mean)
-    if type(shuffle_buffer) is not int or shuffle_buffer < 0:
-        raise UsageError(
-            f"shuffle_buffer is {shuffle_buffer!r}, it must be samples, or bytes such as '256MB'; 0 is the stored order"
-        )
-    return shuffle_buffer
+        size = parse_bytes(shuffle_buffer, "shuffle_buffer")
+        return max(1, size // mean) if size else 0
+    return whole("shuffle_buffer", shuffle_buffer, 0, 2**40)
 
 
 def _tail(batch_size: int | None, *, drop_last: bool, pad: bool) -> Tail:
-    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
-        raise UsageError(f"batch_size is {batch_size!r}, it must be at least 1, or None for single samples")
     if drop_last and pad:
         raise UsageError("drop_last and pad are both given: choose one")
     if batch_size is None and (drop_last or pad):

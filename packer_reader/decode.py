@@ -106,12 +106,29 @@ def _opencv(field: FieldSpec, data: bytes | memoryview, *, gray: bool) -> Pixels
     except ImportError as error:
         raise MissingError(f"{field.codec} images need OpenCV ({error}): pip install opencv-python-headless") from None
     flags = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR_RGB
+    size = _declared_size(bytes(data[:32]))
+    if size is not None and any(s > m for s, m in zip(size, field.maximum, strict=False)):
+        raise _damage(field, f"says that it is {size}, the manifest allows {field.maximum}")
     encoded = np.frombuffer(data, np.uint8)
     decoded = cv2.imdecode(encoded, flags | cv2.IMREAD_IGNORE_ORIENTATION) if len(encoded) else None
     if decoded is None:
         raise _damage(field, "does not decode")
     pixels: Pixels = decoded
     return pixels[..., None] if gray else pixels
+
+
+def _declared_size(head: bytes) -> tuple[int, int] | None:
+    """Height and width from the header of a PNG or WebP; None for anything else."""
+    if head[:8] == b"\x89PNG\r\n\x1a\n":
+        return int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+    if head[8:16] == b"WEBPVP8X":
+        return int.from_bytes(head[27:30], "little") + 1, int.from_bytes(head[24:27], "little") + 1
+    if head[8:16] == b"WEBPVP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
+    if head[8:16] == b"WEBPVP8 ":
+        return int.from_bytes(head[28:30], "little") & 0x3FFF, int.from_bytes(head[26:28], "little") & 0x3FFF
+    return None
 
 
 def _npy(field: FieldSpec, data: bytes | memoryview) -> npt.NDArray[Any]:

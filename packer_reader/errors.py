@@ -15,7 +15,7 @@
         ├── VersionError           written by a newer format version
         ├── FormatError            a file breaks the specification; carries every problem found
         ├── DamageError            bytes differ from what was written
-        └── NotFoundError (LookupError)  no such sample, field, split or column
+        └── NotFoundError (IndexError)  no such sample, field, split or column
 
 Foreign exceptions are mapped where they enter: `os_error` for the file system, the two `lmdb.py` for LMDB, `decode`
 for codecs.
@@ -149,8 +149,11 @@ class DamageError(StoreError):
     """Stored bytes are not the ones that were written."""
 
 
-class NotFoundError(StoreError, LookupError):
-    """There is no such sample, field, split or column in the store."""
+class NotFoundError(StoreError, IndexError):
+    """There is no such sample, field, split or column in the store.
+
+    An IndexError, since that is what ends a loop over a sequence.
+    """
 
 
 def os_error(error: OSError, doing: str, path: Path | str) -> OutputError:

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from packer_reader.arguments import check_transform, names
 from packer_reader.batch import Batch, BatchReader, Decode, View, one_sample
 from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from packer_reader.crops import Crop, HorizontalFlip
 
@@ -59,11 +60,12 @@ class MapDataset(Dataset[dict[str, Any]]):
     ) -> None:
         self.store = open_store(path, split)
         # Samples are given one by one: nothing has to have the same size.
+        check_transform(transform)
         view = View(
             decode=decode,
             crop=crop,
             flip=flip,
-            fields=None if fields is None else tuple(fields),
+            fields=names(fields),
             rename=rename,
             ragged=True,
             with_id=with_id,
@@ -77,6 +79,9 @@ class MapDataset(Dataset[dict[str, Any]]):
 
     def __len__(self) -> int:
         return len(self.store)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[number] for number in range(len(self)))
 
     def __getitem__(self, number: int) -> Any:
         return self.__getitems__([number])[0]

@@ -242,6 +242,8 @@ class Batches:
 
     def __len__(self) -> int:
         """Batches left in the epoch: the same on every rank."""
+        if self.start >= self.spec.total:
+            return 0
         per_lane, first = self.global_batch // self.spec.lanes, self.start // self.spec.lanes
         if self.tail == "drop":
             return max(0, self.spec.total // self.spec.lanes - first) // per_lane

@@ -21,7 +21,8 @@ FORMAT = BASE | {"packer_reader.format"}
 STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
 READER = STORES | {
     "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.order", "packer_reader.epoch",
-    "packer_reader.ranks", "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
+    "packer_reader.ranks", "packer_reader.arguments",
+    "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
 }  # fmt: skip
 SHARED = FORMAT | {"packer_reader.stores", "packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
 MAY_IMPORT = {
@@ -31,6 +32,7 @@ MAY_IMPORT = {
     "packer_reader.format": FORMAT,
     "packer_reader.order": BASE,
     "packer_reader.epoch": set(),
+    "packer_reader.arguments": BASE,
     "packer_reader.ranks": BASE,
     "packer_reader.resize": set(),
     "packer_reader.decode": FORMAT,

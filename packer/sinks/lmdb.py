@@ -12,6 +12,7 @@ Rules, with their reasons in measurements of lmdb 3.0:
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,18 +71,20 @@ class LmdbSink:
 
     def _open(self) -> lmdb.Environment:
         # Size 0 takes the map size that the file was last committed with, which is part of its bytes.
-        return lmdb.open(
-            str(self._target.folder),
-            map_size=0 if self._path.exists() else _FIRST_MAP,
-            subdir=True,
-            sync=False,
-            metasync=False,
-            meminit=True,
-            writemap=False,
-            lock=False,
-            max_dbs=0,
-            lib_version=0,
-        )
+        size = 0 if self._path.exists() else _FIRST_MAP
+        options = dict.fromkeys(("sync", "metasync", "writemap", "lock"), False)
+        try:
+            return lmdb.open(str(self._target.folder), map_size=size, max_dbs=0, meminit=True, lib_version=0, **options)
+        except lmdb.Error as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: lmdb.Error) -> OutputError:
+        """What LMDB's failure to write means; a full disk shows as several errors of the system."""
+        room = os.statvfs(self._target.folder)
+        full = room.f_bavail * room.f_frsize < _TRANSACTION or isinstance(error, lmdb.DiskError)
+        if full or any(text in str(error) for text in ("Input/output error", "File too large", "No space")):
+            return OutputError(f"no space left while writing {DATA_FILE}: make room and run the same command again")
+        return OutputError(f"{DATA_FILE} cannot be written ({error}): check the disk, then run the same command again")
 
     def _identity(self) -> str:
         """This file, on this machine, since its last start."""
@@ -131,10 +134,8 @@ class LmdbSink:
                 break
             except lmdb.MapFullError:
                 self._env.set_mapsize(self._env.info()["map_size"] * 2)
-            except lmdb.DiskError as error:
-                raise OutputError(
-                    f"no space left while writing {DATA_FILE}: make room and run the same command again to go on"
-                ) from error
+            except lmdb.Error as error:
+                raise self._failed(error) from error
         if added != len(batch):
             raise OutputError(f"{DATA_FILE}: LMDB took {added} of {len(batch)} values; please report this")
 
@@ -154,7 +155,10 @@ class LmdbSink:
 
     def finish(self) -> Mapping[str, int]:
         """Write everything out, in the one form that equal stores have, and check that it is there."""
-        self._env.sync(True)
+        try:
+            self._env.sync(True)
+        except lmdb.Error as error:
+            raise self._failed(error) from error
         records = int(self._env.stat()["entries"])
         size = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         self._env.close()

@@ -5,7 +5,8 @@ JPEG goes through simplejpeg (libjpeg-turbo), everything else, and JPEGs it does
 - EXIF orientation is applied first. Pixels end up upright and the tag is gone.
 - 16 bits become 8 by scaling (v / 257), not by clipping. 1 bit becomes 0 and 255. Palettes become their colours.
 - Alpha is dropped, the colour under it kept. CMYK is converted to RGB. Colour profiles are ignored.
-- Of animations and pages the first is taken. Float pixels have no known range and are refused.
+- Of animations and pages the first is taken. Float and 32-bit pixels have no known range and are
+  refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import simplejpeg
@@ -33,6 +35,13 @@ Pixels = npt.NDArray[np.uint8]
 # Our own limit is checked on the header before anything is decoded.
 Image.MAX_IMAGE_PIXELS = None
 _ORIENTATION = 0x0112
+Image.init()
+_FORMATS = [
+    name
+    for name in ("JPEG", "MPO", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000")
+    if name in Image.OPEN
+]
+"""What Pillow may take a file for: nothing that starts another program, as PostScript would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,9 @@ def decode(data: bytes, *, gray: bool, max_pixels: int) -> Picture:
             space = None  # cut inside the header, or a layout that only Pillow takes
         if space in {"YCbCr", "RGB", "Gray"}:
             _check_size(height, width, max_pixels)
-            return _turbo(data, gray=gray, plain=space == "Gray" or not gray)
+            picture = _turbo(data, gray=gray, plain=space == "Gray" or not gray)
+            if picture is not None:
+                return picture
     return _pillow(data, gray=gray, max_pixels=max_pixels)
 
 
@@ -74,10 +85,13 @@ def _check_size(height: int, width: int, max_pixels: int) -> None:
         raise SampleError("too-large", f"{width} x {height} pixels are over the limit of {max_pixels} (--max-pixels)")
 
 
-def _turbo(data: bytes, *, gray: bool, plain: bool) -> Picture:
+def _turbo(data: bytes, *, gray: bool, plain: bool) -> Picture | None:
+    """Decode with libjpeg-turbo; None when only stray bytes behind the last pixel made it refuse."""
     try:
         pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB")
     except ValueError as error:
+        if str(error).endswith("extraneous bytes before marker 0xd9"):
+            return None
         if str(error).startswith("Premature end of JPEG"):
             raise SampleError("truncated", "the JPEG ends before its pixels do") from None
         raise SampleError("corrupt", "the JPEG's data are damaged") from None
@@ -86,16 +100,32 @@ def _turbo(data: bytes, *, gray: bool, plain: bool) -> Picture:
 
 
 def _jpeg_orientation(data: bytes) -> int:
-    """The EXIF orientation, 1 without one; headers are parsed only where the marker's text occurs."""
-    if data.find(b"Exif\0\0", 0, 1 << 16) < 0:
+    """The EXIF orientation, 1 without one; EXIF is parsed only where a header segment says that it is there."""
+    if not _has_exif(data):
         return 1
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            turn = Image.open(io.BytesIO(data)).getexif().get(_ORIENTATION, 1)
+            turn = Image.open(io.BytesIO(data), formats=["JPEG"]).getexif().get(_ORIENTATION, 1)
     except (OSError, ValueError, SyntaxError, struct.error):
         return 1
     return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
+
+
+def _has_exif(data: bytes) -> bool:
+    """Whether a segment before the scan is an APP1 with EXIF; it may lie behind any amount of others."""
+    place = 2
+    while place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker == 0xFF:  # a fill byte
+            place += 1
+            continue
+        if marker == 0xDA:
+            return False
+        if marker == 0xE1 and data[place + 4 : place + 10] == b"Exif\0\0":
+            return True
+        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+    return False
 
 
 _TURNS: dict[int, Callable[[Pixels], Pixels]] = {
@@ -118,22 +148,40 @@ def _pillow(data: bytes, *, gray: bool, max_pixels: int) -> Picture:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with Image.open(io.BytesIO(data)) as image:
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 _check_size(image.height, image.width, max_pixels)
                 codec = (image.format or "").lower()
                 stored, frames = image.mode, getattr(image, "n_frames", 1)
                 image.load()
                 turned = image.getexif().get(_ORIENTATION, 1) != 1
-                pixels = _to_uint8(ImageOps.exif_transpose(image), gray=gray)
+                deep = _is_deep_png(data)
+                upright = ImageOps.exif_transpose(_scaled_png(data, image) if deep else image)
+                pixels = _to_uint8(upright, stored=stored, codec=codec, gray=gray)
         except UnidentifiedImageError:
             raise _unidentified(data) from None
         except SampleError:
             raise
         except Exception as error:  # noqa: BLE001 - codecs raise many kinds, and one bad sample may not stop the others
             raise _broken(error) from None
-    codec = {"jpeg": "jpg", "mpo": "jpg"}.get(codec, codec) + ("16" if stored.startswith("I") else "")
+    codec = {"jpeg": "jpg", "mpo": "jpg"}.get(codec, codec) + ("16" if deep or stored.startswith("I") else "")
     plain = not turned and frames == 1 and stored == ("L" if gray else "RGB")
     return Picture(pixels, codec, plain=plain and codec in {"png", "webp"})
+
+
+def _is_deep_png(data: bytes) -> bool:
+    """Whether this is a PNG of 16 bits with colour or alpha."""
+    return data[:8] == b"\x89PNG\r\n\x1a\n" and data[24:25] == b"\x10" and data[25:26] != b"\0"
+
+
+def _scaled_png(data: bytes, opened: Image.Image) -> Image.Image:
+    """A PNG of 16 bits with colour or alpha, scaled to 8, of which Pillow drops the low bytes; alpha is dropped."""
+    deep = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if deep is None or deep.dtype != np.uint16:
+        raise SampleError("corrupt", "the image's data are damaged")
+    pixels = ((deep.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    scaled = Image.fromarray(pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[..., 2::-1]))
+    scaled.getexif()[_ORIENTATION] = opened.getexif().get(_ORIENTATION, 1)
+    return scaled
 
 
 def _unidentified(data: bytes) -> SampleError:
@@ -153,16 +201,16 @@ def _broken(error: Exception) -> SampleError:
     return SampleError("corrupt", "the image's data are damaged")
 
 
-def _to_uint8(image: Image.Image, *, gray: bool) -> Pixels:
-    mode = image.mode
-    if mode == "F":
+def _to_uint8(image: Image.Image, *, stored: str, codec: str, gray: bool) -> Pixels:
+    """Pixels of a loaded, upright image; `stored` is the mode of the file."""
+    if stored == "F":
         raise SampleError("unsupported", "float pixels have no known 8-bit range")
-    if mode.startswith("I"):
+    if stored == "I" and codec != "png":
+        raise SampleError("unsupported", "32-bit pixels have no known 8-bit range")
+    if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int64)
-        if wide.min(initial=0) < 0 or wide.max(initial=0) > 65535:
-            raise SampleError("unsupported", "32-bit pixels have no known 8-bit range")
         image = Image.fromarray(((wide + 128) // 257).astype(np.uint8))
-    if mode in {"P", "PA"}:
+    if image.mode in {"P", "PA"}:
         image = image.convert("RGBA")
     if gray and image.mode not in {"L", "LA", "1"}:
         image = image.convert("RGB")

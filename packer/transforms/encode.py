@@ -20,7 +20,8 @@ __all__ = ["encode"]
 Pixels = npt.NDArray[np.uint8]
 
 _PNG_LEVEL = 3
-_WEBP_SIDE = 16383
+_SIDES = {"jpg": 65_500, "png": 1_000_000, "webp": 16_383}
+"""Largest side that a codec's library takes, in pixels."""
 
 
 def encode(pixels: Pixels, codec: str, quality: int) -> bytes:
@@ -34,6 +35,8 @@ def encode(pixels: Pixels, codec: str, quality: int) -> bytes:
     Raises:
         SampleError: `too-large` for the codec.
     """
+    if max(pixels.shape[:2]) > _SIDES.get(codec, 1 << 31):
+        raise SampleError("too-large", f"{codec} holds at most {_SIDES[codec]} pixels a side (--encode, --resize)")
     return _ENCODERS[codec](np.ascontiguousarray(pixels), quality)
 
 
@@ -55,8 +58,6 @@ def _png(pixels: Pixels, _: int) -> bytes:
 
 
 def _webp(pixels: Pixels, quality: int) -> bytes:
-    if max(pixels.shape[:2]) > _WEBP_SIDE:
-        raise SampleError("too-large", f"WebP holds at most {_WEBP_SIDE} pixels a side (--encode)")
     return _cv2(pixels, ".webp", [cv2.IMWRITE_WEBP_QUALITY, quality])
 
 

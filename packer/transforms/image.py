@@ -12,6 +12,9 @@ import numpy.typing as npt
 from packer.transforms.decode import Picture, decode
 from packer.transforms.encode import encode
 from packer.transforms.geometry import Geometry, fit
+from packer_reader.decode import decode_image
+from packer_reader.errors import SampleError, StoreError
+from packer_reader.format.manifest import FieldSpec
 from packer_reader.resize import resize
 
 if TYPE_CHECKING:
@@ -44,19 +47,43 @@ def store_image(data: bytes, codec: str, recipe: Recipe) -> StoredImage:
     Raises:
         SampleError: the picture cannot be decoded.
     """
+    try:
+        return _store(data, codec, recipe)
+    except MemoryError:
+        raise SampleError("too-large", "there was not enough memory to convert it") from None
+    except (ValueError, RuntimeError, cv2.error):
+        # Libraries refuse sizes of their own; one odd picture may not stop the others.
+        raise SampleError("unsupported", "a library refused to resize or encode it") from None
+
+
+def _store(data: bytes, codec: str, recipe: Recipe) -> StoredImage:
     picture = decode(data, gray=recipe.gray, max_pixels=recipe.max_pixels)
     height, width = picture.pixels.shape[:2]
     geometry = fit(height, width, recipe)
+    if geometry.scaled[0] * geometry.scaled[1] > recipe.max_pixels:
+        size = f"{geometry.scaled[1]} x {geometry.scaled[0]}"
+        raise SampleError("too-large", f"resizing makes it {size} pixels, over the limit (--max-pixels)")
     pixels = _apply(picture.pixels, geometry)
-    reencoded = f"{picture.codec}>{codec}" if picture.codec != codec and recipe.encode == "keep" else None
+    reencoded = f"{picture.codec}>{codec}" if picture.codec != codec else None
     same = geometry.scaled == (height, width) and not geometry.changes
-    if same and _keeps_bytes(picture, codec, recipe):
+    if same and recipe.encode == "keep" and picture.codec == codec and _reader_agrees(data, picture):
         return StoredImage(data, (height, width), histogram(pixels), None)
     return StoredImage(encode(pixels, codec, recipe.quality), geometry.size, histogram(pixels), reencoded)
 
 
-def _keeps_bytes(picture: Picture, codec: str, recipe: Recipe) -> bool:
-    return recipe.encode == "keep" and picture.plain and picture.codec == codec
+def _reader_agrees(data: bytes, picture: Picture) -> bool:
+    """Whether the reader's decoder gives the same pixels from the original bytes, so that they may be kept.
+
+    JPEG has one decoder here and there; other formats have two, and Pillow takes files that OpenCV refuses.
+    """
+    if not picture.plain or picture.codec == "jpg":
+        return picture.plain
+    shape = picture.pixels.shape
+    field = FieldSpec("image", "image", picture.codec, picture.codec, "uint8", shape, shape)
+    try:
+        return bool((decode_image(field, data) == picture.pixels).all())
+    except StoreError:
+        return False
 
 
 def _apply(pixels: Pixels, geometry: Geometry) -> Pixels:

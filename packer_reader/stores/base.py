@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer_reader.errors import DamageError, FormatError, NotFoundError
+from packer_reader.errors import DamageError, FormatError, NotFoundError, UsageError
 from packer_reader.format.columns import COLUMN_MAGIC, Frame, StringColumn, parse_frame
 from packer_reader.format.index import Index, parse_index
 from packer_reader.format.names import SHARDS, column_file
-from packer_reader.stores.files import map_file
+from packer_reader.stores.files import Recent, map_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from packer_reader.format.manifest import Manifest
@@ -26,8 +28,8 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 
-class Columns:
-    """The store's columns by name, mapped when first used; a mapping."""
+class Columns(Mapping[str, Array | StringColumn]):
+    """The store's columns by name, mapped when first used."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         """Take the store's folder and manifest."""
@@ -107,7 +109,7 @@ class Store:
         self.columns = Columns(path, manifest)
         self._table = self._load_table()
         self._ends = np.cumsum(self._table["samples"].astype(np.int64))
-        self._indexes: dict[int, Index] = {}
+        self._indexes = Recent(self._map_index)
         if (int(self._ends[-1]) if len(self._ends) else 0) != manifest.samples:
             raise FormatError(SHARDS, [f"counts {self._ends[-1:]} samples, the manifest {manifest.samples}"])
 
@@ -128,6 +130,9 @@ class Store:
 
         blobs = self.encoded(number)
         return {field.name: decode_field(field, blobs[field.suffix]) for field in self.manifest.fields}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[number] for number in range(len(self)))
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -157,6 +162,12 @@ class Store:
         Raises:
             NotFoundError: there is no such sample.
         """
+        try:
+            number = operator.index(number)
+        except TypeError:
+            raise UsageError(
+                f"a sample number is a whole number, not {number!r}: find(name) takes source names"
+            ) from None
         if not -len(self) <= number < len(self):
             raise NotFoundError(f"there is no sample {number}: the store has {len(self)}")
         return number % len(self)
@@ -209,18 +220,14 @@ class Store:
         return found
 
     def index(self, shard: int) -> Index:
-        """The index of a shard, mapped when first used."""
-        index = self._indexes.get(shard)
-        if index is None:
-            name = self.index_name(shard)
-            size = int(self._table["index_bytes"][shard])
-            samples = int(self._table["samples"][shard])
-            mapped = map_file(self.path / name, size)
-            index = parse_index(
-                name, mapped, self.manifest.suffixes, samples=samples, container=self.shard_bytes(shard)
-            )
-            self._indexes[shard] = index
-        return index
+        """The index of a shard, mapped when it is used."""
+        return self._indexes[shard]
+
+    def _map_index(self, shard: int) -> Index:
+        name, samples = self.index_name(shard), int(self._table["samples"][shard])
+        mapped = map_file(self.path / name, int(self._table["index_bytes"][shard]))
+        suffixes, container = self.manifest.suffixes, self.shard_bytes(shard)
+        return parse_index(name, mapped, suffixes, samples=samples, container=container)
 
     def _damage(self, shard: int, index: Index, row: int, number: int) -> DamageError:
         return DamageError(

@@ -7,15 +7,17 @@ use; so handles live here, by file identity, and a child begins by closing what 
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
 
-from packer_reader.errors import DamageError, NotAStoreError
+from packer_reader.errors import DamageError
 from packer_reader.format.names import DATA_FILE, index_file
 from packer_reader.format.record import key_bytes
 from packer_reader.stores.base import Store
+from packer_reader.stores.files import check_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +30,12 @@ __all__ = ["LmdbStore", "transaction"]
 
 _OPEN: dict[tuple[int, int], tuple[lmdb.Environment, lmdb.Transaction]] = {}
 """This process's handles by device and inode."""
+_LOCK = threading.Lock()
 
 
 def _drop_inherited() -> None:
+    global _LOCK  # noqa: PLW0603 - another thread of the parent may have held it
+    _LOCK = threading.Lock()
     for env, _ in _OPEN.values():
         env.close()
     _OPEN.clear()
@@ -47,34 +52,23 @@ def transaction(folder: Path, size: int | None) -> lmdb.Transaction:
         size: the data file's listed size in bytes.
 
     Raises:
-        NotAStoreError: the file is missing.
-        DamageError: it has another size, or is no LMDB file.
+        StoreError: the file is missing or unreadable, has another size, or is no LMDB file.
     """
     path = folder / DATA_FILE
-    try:
+    check_size(path, size)
+    with _LOCK:
         found = path.stat()
-    except OSError as error:
-        raise NotAStoreError(
-            f"{DATA_FILE} is missing from store {str(folder)!r} ({error.strerror}): copy the whole folder "
-            "again, or rebuild"
-        ) from None
-    if size is not None and found.st_size != size:
-        raise DamageError(
-            f"{DATA_FILE} in {str(folder)!r} has {found.st_size} bytes, the manifest says {size}: copy it "
-            "again, or rebuild"
-        )
-    identity = (found.st_dev, found.st_ino)
-    held = _OPEN.get(identity)
-    if held is None:
-        try:
-            env = lmdb.open(str(folder), readonly=True, lock=False, create=False, max_dbs=0, readahead=True)
-            held = _OPEN[identity] = (env, env.begin(buffers=True))
-        except lmdb.Error as error:
-            raise DamageError(
-                f"{DATA_FILE} in {str(folder)!r} cannot be opened ({error}): close other handles of this "
-                "process on it, or copy it again"
-            ) from error
-    return held[1]
+        identity = (found.st_dev, found.st_ino)
+        if identity not in _OPEN:
+            try:
+                env = lmdb.open(str(folder), readonly=True, lock=False, create=False, max_dbs=0, readahead=True)
+                _OPEN[identity] = (env, env.begin(buffers=True))
+            except lmdb.Error as error:
+                raise DamageError(
+                    f"{str(path)!r} cannot be opened ({error}): close handles of your own on it in this process, or "
+                    "copy it again"
+                ) from error
+        return _OPEN[identity][1]
 
 
 class LmdbStore(Store):
@@ -84,6 +78,8 @@ class LmdbStore(Store):
         """Take a complete store's folder and its parsed manifest."""
         super().__init__(path, manifest)
         self._size = int(manifest.files[DATA_FILE]["bytes"]) if DATA_FILE in manifest.files else None
+        self._opened: tuple[int, Any] = (-1, None)
+        """Process and its transaction."""
 
     @property
     def container_sizes(self) -> Ints:
@@ -94,8 +90,10 @@ class LmdbStore(Store):
         """The value that holds the sample."""
         assert index.value is not None
         key = int(index.value[row])
+        if self._opened[0] != os.getpid():
+            self._opened = (os.getpid(), transaction(self.path, self._size))
         try:
-            value: Any = transaction(self.path, self._size).get(key_bytes(key))
+            value: Any = self._opened[1].get(key_bytes(key))
         except lmdb.Error as error:
             raise DamageError(
                 f"{DATA_FILE} in {str(self.path)!r} is damaged near key {key} ({error}): run `packer verify`, "

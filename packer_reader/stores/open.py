@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +11,21 @@ from typing import TYPE_CHECKING
 from packer_reader.errors import NotAStoreError, NotFoundError, UsageError
 from packer_reader.format.manifest import MAX_MANIFEST, parse_manifest
 from packer_reader.format.names import MANIFEST
-from packer_reader.stores.files import check_size
+from packer_reader.stores.files import check_size, read_error, read_file
 
 if TYPE_CHECKING:
-    import os
-
     from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Store
 
-__all__ = ["CHECKED_FILES", "bare_store", "open_store", "splits_of", "store_folders"]
+__all__ = [
+    "CHECKED_FILES",
+    "bare_store",
+    "has_manifest",
+    "open_store",
+    "read_manifest",
+    "splits_of",
+    "store_folders",
+]
 
 CHECKED_FILES = 2_000
 """Stores of up to so many files have all sizes compared when they are opened; larger ones file by file as they are
@@ -26,12 +34,37 @@ used."""
 _HOMES = {"tar": ("packer_reader.stores.tar", "TarStore"), "lmdb": ("packer_reader.stores.lmdb", "LmdbStore")}
 
 
+def has_manifest(path: Path) -> bool:
+    """Whether a folder says that it is a store.
+
+    Raises:
+        StoreError: the system does not let one look.
+    """
+    try:
+        return stat.S_ISREG((path / MANIFEST).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise read_error(path / MANIFEST, error) from None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """A store's manifest.
+
+    Raises:
+        StoreError: it is missing, unreadable, too large, of another version, or unsound.
+    """
+    return parse_manifest(read_file(folder / MANIFEST, MAX_MANIFEST))
+
+
 def splits_of(path: Path) -> list[str]:
     """Names of the complete stores in a folder, such as its splits."""
     try:
-        return sorted(entry.name for entry in path.iterdir() if (entry / MANIFEST).is_file())
-    except OSError:
+        return sorted(entry.name for entry in path.iterdir() if has_manifest(entry))
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise read_error(path, error) from None
 
 
 def store_folders(path: Path) -> list[Path]:
@@ -40,7 +73,7 @@ def store_folders(path: Path) -> list[Path]:
     Raises:
         NotAStoreError: there is none.
     """
-    if (path / MANIFEST).is_file():
+    if has_manifest(path):
         return [path]
     names = splits_of(path)
     if not names:
@@ -69,8 +102,11 @@ def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
         store = packer_reader.open("out.lmdb")
         store[0]["image"]          # uint8 (height, width, 3)
     """
-    folder = Path(path)
-    if not (folder / MANIFEST).is_file():
+    if not path or not isinstance(path, str | os.PathLike):
+        raise UsageError(f"the store's path is {path!r}: give the folder that `packer build` wrote")
+    # Absolute, so that a program may change its folder while it reads.
+    folder = Path(path).absolute()
+    if not has_manifest(folder):
         return _open_split(folder, split)
     store = _open(folder)
     if split is not None and split != store.manifest.split:
@@ -101,10 +137,7 @@ def bare_store(folder: Path, manifest: Manifest) -> Store:
 
 
 def _open(folder: Path) -> Store:
-    manifest_path = folder / MANIFEST
-    if manifest_path.stat().st_size > MAX_MANIFEST:
-        raise NotAStoreError(f"{str(manifest_path)!r} is over {MAX_MANIFEST} bytes: this is no manifest")
-    manifest = parse_manifest(manifest_path.read_bytes())
+    manifest = read_manifest(folder)
     store = bare_store(folder, manifest)
     if 2 * manifest.shards + len(manifest.files) <= CHECKED_FILES:
         for file, listed in manifest.files.items():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from packer_reader.format.names import index_file, shard_file
 from packer_reader.stores.base import Store
-from packer_reader.stores.files import map_file
+from packer_reader.stores.files import Recent, map_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,14 +24,14 @@ class TarStore(Store):
     def __init__(self, path: Path, manifest: Manifest) -> None:
         """Take a complete store's folder and its parsed manifest."""
         super().__init__(path, manifest)
-        self._maps: dict[int, memoryview] = {}
+        self._maps = Recent(self._map_shard)
 
     def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:  # noqa: ARG002 - the seam's signature
-        """The whole shard, mapped when first used."""
-        mapped = self._maps.get(shard)
-        if mapped is None:
-            mapped = self._maps[shard] = map_file(self.path / self.shard_name(shard), self.shard_bytes(shard))
-        return mapped
+        """The whole shard, mapped when it is used."""
+        return self._maps[shard]
+
+    def _map_shard(self, shard: int) -> memoryview:
+        return map_file(self.path / self.shard_name(shard), self.shard_bytes(shard))
 
     def index_name(self, shard: int) -> str:
         """File of a shard's index."""

@@ -1,9 +1,13 @@
-"""The epoch clock: workers of one iteration agree, whoever comes first and in whatever order they look."""
+"""The epoch clock: workers of one iteration agree, whoever comes first and whatever else the trainer starts."""
 
 from __future__ import annotations
 
+import copy
+import itertools
+import os
+import pickle
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -12,36 +16,133 @@ from hypothesis import strategies as st
 from packer_reader import epoch
 from packer_reader.epoch import EpochClock, Position
 
-
-def begin(clock: EpochClock, worker: int, workers: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    info = SimpleNamespace(id=worker, num_workers=workers, seed=seed + worker)
-    monkeypatch.setattr(epoch, "get_worker_info", lambda: info)
-    return clock.begin().epoch
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1), st.randoms(use_true_random=False)), max_size=6))
-def test_siblings_agree_and_iterations_count_up(iterations: list[tuple[int, int, Any]]) -> None:
-    clock = EpochClock()
-    with pytest.MonkeyPatch.context() as patch:
-        for number, (workers, seed, shuffled) in enumerate(iterations):
-            order = list(range(workers))
-            shuffled.shuffle(order)
-            assert {begin(clock, worker, workers, seed, patch) for worker in order} == {number}
-            assert clock.current().epoch == number
+class Trainer:
+    """A process that starts workers, as DataLoader does, without the processes."""
+
+    def __init__(self) -> None:
+        self.clock = EpochClock()
+        self.numbers = itertools.count(1)
+
+    def workers(self, count: int, seed: int, between: int = 0) -> list[Worker]:
+        """Start an iterator's workers; `between` other processes start between two of them."""
+        started = []
+        for worker in range(count):
+            started.append(Worker(self.clock, next(self.numbers), worker, count, seed))
+            for _ in range(between):
+                next(self.numbers)
+        return started
+
+
+class Worker:
+    """A worker process: the shared memory, and counters of its own."""
+
+    def __init__(self, clock: EpochClock, number: int, worker: int, count: int, seed: int) -> None:
+        self.clock = EpochClock.__new__(EpochClock)
+        self.clock.__dict__.update(clock.__dict__)
+        self.clock._counting = -1
+        self.number = number
+        self.info = SimpleNamespace(id=worker, num_workers=count, seed=seed + worker)
+
+    def begin(self) -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(epoch, "get_worker_info", lambda: self.info)
+            patch.setattr(epoch, "_number", lambda: self.number)
+            if self.clock._counting == -1:
+                self.clock._counting, self.clock._iterations = os.getpid(), 0
+            return self.clock.begin().epoch
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5), st.integers(0, 1), st.integers(0, 1), st.integers(1, 3), st.randoms()), max_size=6
+    )
+)
+def test_siblings_agree_and_iterations_count_up(loaders: list[tuple[int, int, int, int, Any]]) -> None:
+    trainer, expected = Trainer(), 0
+    for count, seed, between, iterations, shuffled in loaders:
+        workers = trainer.workers(count, seed, between)
+        for _ in range(iterations):
+            shuffled.shuffle(workers)
+            assert {worker.begin() for worker in workers} == {expected}
+            assert trainer.clock.current().epoch == expected
+            expected += 1
+
+
+@given(st.integers(2, 5), st.integers(0, 50), st.randoms())
+def test_with_seeds_of_their_own_anything_may_start_in_between(count: int, between: int, shuffled: Any) -> None:
+    trainer = Trainer()
+    for expected in range(3):
+        workers = trainer.workers(count, 100 + expected, between)
+        shuffled.shuffle(workers)
+        assert {worker.begin() for worker in workers} == {expected}
+
+
+def test_two_iterators_at_once_do_not_mix() -> None:
+    trainer = Trainer()
+    one, other = trainer.workers(3, 111), trainer.workers(3, 222)
+    order: Iterator[tuple[str, Worker]] = iter(
+        [
+            ("one", one[0]),
+            ("other", other[2]),
+            ("one", one[2]),
+            ("other", other[0]),
+            ("other", other[1]),
+            ("one", one[1]),
+        ]
+    )
+    found: dict[str, set[int]] = {}
+    for name, worker in order:
+        found.setdefault(name, set()).add(worker.begin())
+    assert found == {"one": {0}, "other": {1}}
+
+
+def test_a_sibling_that_has_ended_is_still_followed() -> None:
+    trainer = Trainer()
+    first, late = trainer.workers(2, 5)
+    assert first.begin() == 0
+    del first
+    assert late.begin() == 0
+
+
+def test_an_iteration_that_was_left_at_once_counts() -> None:
+    trainer = Trainer()
+    trainer.workers(2, 5)[0].begin()
+    assert {worker.begin() for worker in trainer.workers(2, 5)} == {1}
 
 
 def test_a_forced_position_is_taken_once() -> None:
     clock = EpochClock()
     clock.force(Position(5, 30))
-    assert clock.current() == Position(5, 30)
+    assert clock.current() == clock.next() == Position(5, 30)
     assert clock.begin() == Position(5, 30)
     assert clock.begin() == Position(6, 0)
     clock.force(Position(2))
     assert [clock.begin().epoch for _ in range(2)] == [2, 3]
 
 
-def test_workers_added_later_join_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_added_later_join_the_count() -> None:
+    trainer = Trainer()
+    trainer.clock.force(Position(10))
+    assert [worker.begin() for worker in trainer.workers(1, 1)] == [10]
+    assert [worker.begin() for worker in reversed(trainer.workers(3, 2))] == [11] * 3
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda clock: pickle.loads(pickle.dumps(clock))])
+def test_a_copy_counts_on_by_itself(clone: Any) -> None:
     clock = EpochClock()
-    clock.force(Position(10))
-    assert begin(clock, 0, 1, 1, monkeypatch) == 10
-    assert [begin(clock, worker, 3, 2, monkeypatch) for worker in (2, 0, 1)] == [11] * 3
+    clock.begin()
+    other = clone(clock)
+    assert [other.begin().epoch, other.begin().epoch, clock.begin().epoch] == [1, 2, 1]
+    assert other._shared.is_shared()
+
+
+def test_another_trainer_has_a_clock_of_its_own() -> None:
+    clock = EpochClock()
+    clock.force(Position(3))
+    clock._owner = -1
+    assert clock.begin() == Position(3)
+    assert clock._owner == os.getpid()

@@ -30,15 +30,15 @@ if __name__ == "__main__":
 
 def test_arguments_win_over_the_environment() -> None:
     torchrun = {"RANK": "3", "WORLD_SIZE": "4"}
-    assert resolve_rank(0, 2, torchrun) == (0, 2)
-    assert resolve_rank(None, None, torchrun) == (3, 4)
-    assert resolve_rank(None, None, {}) == (0, 1)
+    assert resolve_rank(0, 2, None, torchrun) == (0, 2)
+    assert resolve_rank(None, None, None, torchrun) == (3, 4)
+    assert resolve_rank(None, None, None, {}) == (0, 1)
 
 
 def test_slurm_tasks_without_a_group_are_an_error() -> None:
-    assert resolve_rank(None, None, {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) == (0, 1)
+    assert resolve_rank(None, None, None, {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) == (0, 1)
     with pytest.raises(BatchError, match="4 Slurm tasks .*init_process_group first, or give rank="):
-        resolve_rank(None, None, {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"})
+        resolve_rank(None, None, None, {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"})
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

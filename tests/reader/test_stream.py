@@ -311,8 +311,8 @@ def test_fields_rename_and_transform(tar_store: Path) -> None:
         ({"decode": "jax"}, "decode is 'jax'"),
         ({"drop_last": True, "pad": True}, "both given"),
         ({"batch_size": None, "pad": True}, "give batch_size as well"),
-        ({"rank": 1}, "give both or neither"),
-        ({"rank": 2, "world_size": 2}, "rank is 2"),
+        ({"rank": 1}, "rank and world_size are 1 and None: give both"),
+        ({"rank": 2, "world_size": 2}, "are 2 and 2"),
         ({"lanes": 0}, "lanes is 0"),
         ({"block": 0}, "block is 0"),
     ],
@@ -344,12 +344,17 @@ def test_the_loader_counts_and_resumes(tar_store: Path) -> None:
     again.load_state_dict(state)
     assert taken + ids_of(again) == sequence(tar_store)
     assert ids_of(again) == sequence(tar_store, 1)
-    assert again.state_dict()["epoch"] == 1
+    assert [again.state_dict()[name] for name in ("epoch", "samples")] == [2, 0]
 
 
 @pytest.mark.parametrize(
     ("data", "options", "message"),
-    [({"batch_size": None}, {}, "needs a StreamDataset with batch_size="), ({}, {"batch_size": 4}, "belong to the")],
+    [
+        ({"batch_size": None}, {}, "needs a StreamDataset with batch_size="),
+        ({}, {"batch_size": 4}, "batch_size is for the data set to say"),
+        ({}, {"drop_last": True}, "drop_last is for the data set"),
+        ({}, {"in_order": False}, "in_order=False"),
+    ],
 )
 def test_the_loader_refuses_what_would_go_wrong(
     data: dict[str, Any], options: dict[str, Any], message: str, tar_store: Path
