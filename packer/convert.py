@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from dataclasses import dataclass, field
@@ -13,11 +14,11 @@ from packer.drive import Drive, Watcher
 from packer.output.card import CARD, card_text
 from packer.output.finish import StoreFacts, finish_store
 from packer.output.journal import Journal
-from packer.output.publish import check_target, publish
+from packer.output.publish import check_free, check_target, publish
 from packer.output.staging import Staging
 from packer.recipe import choose_codec
 from packer.report import make_report
-from packer.runners import make_runner
+from packer.runners import RUNNERS, make_runner
 from packer.runners.machine import usable_cpus
 from packer.runners.processes import ProcessRunner
 from packer.sinks.tar import StoreTarget, TarSink
@@ -25,7 +26,7 @@ from packer.sources.detect import detect
 from packer.sources.refs import RefTable, RefWriter
 from packer.split import divide
 from packer.unit import SplitJob
-from packer_reader.errors import PackerError, UsageError, os_error
+from packer_reader.errors import PackerError, SourceError, UsageError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Job:
     def __post_init__(self) -> None:
         if self.workers is not None and not 1 <= self.workers <= 1024:
             raise UsageError(f"--workers is {self.workers!r}, it must be a whole number from 1 to 1024")
+        if self.runner not in RUNNERS:
+            raise UsageError(f"--runner is {self.runner!r}, it must be one of {', '.join(RUNNERS)}")
 
 
 def build(source: str, target: str, recipe: Recipe, job: Job | None = None) -> Report:
@@ -90,13 +93,15 @@ def build(source: str, target: str, recipe: Recipe, job: Job | None = None) -> R
     """
     job = job or Job()
     started = time.monotonic()
-    out = Path(target)
+    # Links are resolved once, so that staging lies beside what is really replaced.
+    out = Path(os.path.realpath(target))
     origin = detect(source, job.source_type)
     check_target(out, Path(source), overwrite=job.overwrite)
-    with Staging(Path(out.parent.resolve() / out.name), resume=job.resume) as staging:
+    with Staging(out, resume=job.resume) as staging:
         try:
+            check_free(out, overwrite=job.overwrite)
             manifests, workers = _build(origin, staging, recipe, job)
-            publish(staging.store, out)
+            publish(staging, out, overwrite=job.overwrite)
         except OSError as error:
             raise os_error(error, "writing", error.filename or staging.path) from error
         staging.published = True
@@ -108,8 +113,13 @@ def _build(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[
     job.watcher.begin("scanning", 0)
     with RefWriter(staging.refs) as refs:
         listing = source.scan(refs)
-    for notice in listing.notices:
+    for notice in [*listing.notices, *_left_out(listing)]:
         job.watcher.say(notice)
+    if job.stop_on_error and listing.problems:
+        first = listing.problems[0]
+        raise SourceError(
+            f"{first.name!r}: {first.reason}: repair or remove it, or leave out --on-error stop to skip it"
+        )
     versions = _versions(recipe)
     staging.agree({"recipe": recipe.to_json(), "listing": listing.digest, "versions": versions})
     splits = divide(recipe, listing, RefTable(staging.refs))
@@ -131,6 +141,14 @@ def _build(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[
     if splits[0].name and recipe.container == "tar":
         (staging.store / CARD).write_text(card_text([m.split for m in manifests if m.split]), encoding="ascii")
     return manifests, workers
+
+
+def _left_out(listing: Listing) -> list[str]:
+    """What has no extension of an image, in words."""
+    if not listing.ignored:
+        return []
+    kinds = ", ".join(f"{count} {suffix or 'without one'}" for suffix, count in listing.ignored.most_common(5))
+    return [f"{listing.ignored.total()} files were left out for their extension: {kinds}"]
 
 
 def _target(staging: Staging, source: Source, recipe: Recipe, listing: Listing, split: Split) -> StoreTarget:

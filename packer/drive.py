@@ -85,6 +85,7 @@ class Drive:
                 del journal.units[unit]
         settled = self.sink.settled(journal)
         for unit, done in list(journal.units.items()):
+            self._check(done)
             if unit in settled or _as_noted(self.job.data_path(unit), done.data):
                 self.watcher.advance(done.written + done.skipped, done.source_bytes, done.skipped)
             else:
@@ -116,10 +117,12 @@ class Drive:
 
     def _unit_done(self, done: UnitDone) -> None:
         self.watcher.advance(done.written + done.skipped, done.source_bytes, done.skipped)
+        self._check(done)
+
+    def _check(self, done: UnitDone) -> None:
         if done.problem and self.stop_on_error:
-            raise SampleError(
-                "stopped", f"{done.problem}: repair or remove it, or leave out --on-error stop to skip it"
-            )
+            way_out = "repair or remove it and give --no-resume, or leave out --on-error stop to skip it"
+            raise SampleError("stopped", f"{done.problem}: {way_out}")
 
     def _take(self, unit: int) -> None:
         done = self.journal.units[unit]

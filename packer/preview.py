@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from packer.convert import Job
 from packer.plan import Plan
 from packer.recipe import choose_codec
 from packer.runners.machine import usable_cpus
@@ -108,6 +109,7 @@ def preview(path: str, recipe: Recipe, source_type: str | None, workers: int | N
         SourceError: it cannot be listed.
         UsageError: the recipe does not fit it.
     """
+    Job(workers=workers)
     source = detect(path, source_type)
     with tempfile.TemporaryDirectory(prefix="packer-plan-") as folder:
         with RefWriter(Path(folder)) as writer:

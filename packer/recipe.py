@@ -100,7 +100,7 @@ class Recipe:
         if self.group_by is not None:
             try:
                 re.compile(self.group_by)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 _refuse("group_by", self.group_by, f"a regular expression ({error})")
 
     @property

@@ -28,8 +28,10 @@ from torch.utils.data import get_worker_info
 __all__ = ["EpochClock", "Position"]
 
 _SLOTS = 200
-"""Processes that may have written lately; a trainer numbers the ones it starts. The memory stays under 32 KiB, since torch
-copies more with threads of OpenMP, and those hang in a forked process."""
+"""Processes that may have written lately; a trainer numbers the ones it starts.
+
+The memory stays under 32 KiB: torch copies more with threads of OpenMP, and those hang in a forked process.
+"""
 _GENERATION, _SEED, _COUNT, _ITERATION, _NUMBER, _WORKER, _EPOCH, _START, _SERIAL = range(9)
 """Words of a record; the generation is written last and makes it valid."""
 _WORDS = 9
@@ -60,7 +62,7 @@ class EpochClock:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if not self._shared.is_shared():
+        if not self._shared.is_shared():  # type: ignore[no-untyped-call]
             # A copy in the same process: it counts on by itself.
             self._shared = self._shared.clone().share_memory_()  # type: ignore[no-untyped-call]
         _CLOCKS.add(self)

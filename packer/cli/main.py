@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from importlib import import_module
@@ -51,7 +52,14 @@ class _Commands(click.Group):
             click.echo(f"error: {error}", err=True)
             ctx.exit(error.exit_code)
         except BrokenPipeError:
-            sys.stderr.close()
+            # Whoever read the output has gone; nothing may be flushed to it at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(1)
+        except OSError as error:
+            what = f" ({error.filename!r})" if error.filename else ""
+            click.echo(
+                f"error: {error.strerror or error}{what}: check the path, its permissions and the disk", err=True
+            )
             ctx.exit(1)
         except _Terminated:
             click.echo("terminated: run the same command again to go on", err=True)

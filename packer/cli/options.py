@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -117,7 +118,7 @@ def _parse_resize(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     sides = text.lower().split("x")
-    if len(sides) > 2 or not all(side.isdigit() for side in sides):
+    if len(sides) > 2 or not all(re.fullmatch("[0-9]{1,9}", side) for side in sides):
         raise UsageError(f"--resize is {text!r}, it must be N or HxW in pixels, such as 256 or 224x320")
     return tuple(int(side) for side in sides)
 
@@ -133,6 +134,6 @@ def parse_max_errors(text: str, found: int) -> int:
         value = float(text.rstrip("%"))
     except ValueError:
         value = -1
-    if value < 0 or (share and value > 100) or (not share and value != int(value)):
+    if not 0 <= value <= 1e15 or (share and value > 100) or (not share and value != int(value)):
         raise UsageError(f"--max-errors is {text!r}, it must be a count, or a share such as 1%")
     return int(found * value / 100) if share else int(value)

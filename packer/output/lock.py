@@ -7,6 +7,7 @@ heartbeat, the file's modification time, is old.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import threading
@@ -20,6 +21,8 @@ __all__ = ["HEARTBEAT", "STALE", "Lock"]
 
 HEARTBEAT = 10.0
 """Seconds between two signs of life."""
+_WRITING = 2.0
+"""Seconds that a lock may stay empty."""
 STALE = 60.0
 """Seconds without one after which another host may take over."""
 
@@ -53,11 +56,15 @@ class Lock:
         raise OutputError(f"cannot take the lock {str(self._path)!r}: remove it if no build is running")
 
     def release(self) -> None:
-        """Give it back; the file goes, unless the folder has gone already."""
+        """Give it back."""
+        self.stop()
+        self._path.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End the heartbeat; the file stays, for whoever removes the folder with it."""
         self._stop.set()
         if self._beat is not None:
             self._beat.join()
-        self._path.unlink(missing_ok=True)
 
     def _keep_alive(self) -> None:
         while not self._stop.wait(HEARTBEAT):
@@ -72,8 +79,8 @@ class Lock:
             return  # gone, or being written: look again
         if _alive(holder, self._path):
             raise OutputError(
-                f"another build is writing {str(self._target)!r} (process {holder.get('pid')} on "
-                f"{holder.get('host')}): wait for it, or choose another name"
+                f"another build is writing {str(self._target)!r} (process {holder.get('pid', 'unknown')} on "
+                f"{holder.get('host', 'an unknown host')}): wait for it, or choose another name"
             )
         self._clear(holder)
 
@@ -108,13 +115,20 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _alive(holder: dict[str, Any], path: Path) -> bool:
+    if not holder:
+        return _age(path) < _WRITING  # its maker died, or has no room, between creating and writing it
     if holder.get("host") == socket.gethostname():
         pid = holder.get("pid")
         return isinstance(pid, int) and _start_of(pid) is not None and _start_of(pid) == holder.get("started")
+    return _age(path) < STALE
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was changed; endless when it is gone."""
     try:
-        return time.time() - path.stat().st_mtime < STALE
+        return time.time() - path.stat().st_mtime
     except OSError:
-        return False
+        return math.inf
 
 
 def _start_of(pid: int) -> int | None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packer.output.card import CARD, card_text
-from packer_reader.errors import OutputError, StoreError, os_error
-from packer_reader.format.manifest import parse_manifest
-from packer_reader.format.names import MANIFEST, SHARDS, index_file, shard_file
+from packer_reader.errors import NotAStoreError, OutputError, StoreError, os_error
+from packer_reader.format.names import MANIFEST
+from packer_reader.stores.open import bare_store, has_manifest, read_manifest, splits_of
 
-__all__ = ["check_target", "publish"]
+if TYPE_CHECKING:
+    from packer.output.staging import Staging
+    from packer_reader.format.manifest import Manifest
+
+__all__ = ["check_free", "check_target", "publish"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -21,20 +25,36 @@ _AT_FDCWD = -100
 def check_target(target: Path, source: Path, *, overwrite: bool) -> None:
     """Refuse a target that may not be written, before any work is done.
 
+    Args:
+        target: a path without links.
+        source: the raw data.
+        overwrite: whether a store of ours may be replaced.
+
     Raises:
         OutputError: it overlaps the source, exists, or holds files that are not ours.
     """
-    real, raw = Path(os.path.realpath(target)), Path(os.path.realpath(source))
-    if real == raw or raw in real.parents:
+    raw = Path(os.path.realpath(source))
+    if target == raw or raw in target.parents:
         raise OutputError(f"output {str(target)!r} lies inside the source: choose a place outside {str(source)!r}")
-    if real in raw.parents:
+    if target in raw.parents:
         raise OutputError(f"output {str(target)!r} holds the source: choose another place")
-    for parent in real.parents:
+    for parent in target.parents:
         if parent.exists():
             if not parent.is_dir():
                 raise OutputError(f"output {str(target)!r} cannot be made: {str(parent)!r} is a file")
             break
-    if not target.exists() and not target.is_symlink():
+    if os.path.ismount(target):
+        raise OutputError(f"output {str(target)!r} is a mount point, which cannot be replaced: name a folder in it")
+    check_free(target, overwrite=overwrite)
+
+
+def check_free(target: Path, *, overwrite: bool) -> None:
+    """Refuse a target that exists, unless it is an empty folder, or ours and may be replaced.
+
+    Raises:
+        OutputError: naming what is in the way.
+    """
+    if not target.exists():
         return
     if not target.is_dir():
         raise OutputError(f"output {str(target)!r} exists and is not a folder: choose another name")
@@ -48,16 +68,10 @@ def check_target(target: Path, source: Path, *, overwrite: bool) -> None:
 
 
 def _check_ours(target: Path) -> None:
-    known: set[Path] = set()
-    stores = [target] if (target / MANIFEST).is_file() else [p for p in target.iterdir() if (p / MANIFEST).is_file()]
-    for store in stores:
-        try:
-            known |= {store / name for name in _listed(store)}
-        except (StoreError, OSError) as error:
-            raise OutputError(f"{str(store)!r} will not be replaced, its manifest cannot be read: {error}") from None
-    if stores and stores != [target] and (target / CARD).is_file():
-        card = card_text([store.name for store in stores])
-        known |= {target / CARD} if (target / CARD).read_bytes() == card.encode() else set()
+    try:
+        known = _files_of(target)
+    except (StoreError, OSError) as error:
+        raise OutputError(f"{str(target)!r} will not be replaced, its manifest cannot be read: {error}") from None
     for folder, folders, files in os.walk(target):
         linked = [name for name in folders if (Path(folder) / name).is_symlink()]
         for name in [*files, *linked]:
@@ -68,32 +82,45 @@ def _check_ours(target: Path) -> None:
                 )
 
 
-def _listed(store: Path) -> list[str]:
-    manifest = parse_manifest((store / MANIFEST).read_bytes())
-    names = [MANIFEST, SHARDS, *manifest.files]
-    for number in range(manifest.shards):
-        if manifest.kind == "tar":
-            names += [shard_file(manifest.prefix, number), index_file(manifest.prefix, number)]
-        else:
-            names.append(index_file("data", number))
+def _files_of(target: Path) -> set[Path]:
+    """Every file that one build left: a store's, or those of the splits of one recipe and their card."""
+    if has_manifest(target):
+        return {target / name for name in _listed(target, read_manifest(target))}
+    splits = {name: read_manifest(target / name) for name in splits_of(target)}
+    if len({(m.recipe_digest, m.source.get("digest")) for m in splits.values()}) > 1:
+        raise NotAStoreError("it holds stores of several builds; remove the ones that may go yourself")
+    stray = [name for name, manifest in splits.items() if manifest.split != name]
+    if stray:
+        raise NotAStoreError(f"{stray[0]!r} in it is a store of another build; remove it yourself if it may go")
+    known = {target / split / name for split, m in splits.items() for name in _listed(target / split, m)}
+    card = target / CARD
+    if splits and card.is_file() and card.read_bytes() == card_text(list(splits)).encode():
+        known.add(card)
+    return known
+
+
+def _listed(store: Path, manifest: Manifest) -> list[str]:
+    names = [MANIFEST, *manifest.files]
+    names += [name for name, _, _ in bare_store(store, manifest).shard_files()]
     return names
 
 
-def publish(staged: Path, target: Path) -> None:
+def publish(staging: Staging, target: Path, *, overwrite: bool) -> None:
     """Make files and folders durable, then give the store its name.
 
-    A crash at any moment leaves the old store, or none, or the new one.
+    A crash at any moment leaves the old store, or none, or the new one; the mark lets the next run tell which.
 
     Raises:
-        OutputError: the file system cannot exchange two folders, or refuses.
+        OutputError: something has appeared at the target, or the file system cannot exchange two folders.
     """
     try:
-        _sync_tree(staged)
-        if target.exists() and any(target.iterdir()):
-            _exchange(staged, target)
-            shutil.rmtree(staged)
+        _sync_tree(staging.store)
+        check_free(target, overwrite=overwrite)
+        ready = staging.make_ready()
+        if overwrite and target.exists() and any(target.iterdir()):
+            _exchange(ready, target)
         else:
-            staged.rename(target)
+            ready.rename(target)
         _sync(target.parent)
     except OSError as error:
         raise os_error(error, "publishing", target) from None

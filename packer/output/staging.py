@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 from typing import TYPE_CHECKING, Any, Self
 
 from packer.output.lock import Lock
 from packer_reader.errors import ResumeError, SourceError, UsageError, os_error
+from packer_reader.format.names import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +30,7 @@ class Staging:
         self.path = target.parent / f".{target.name}.packing"
         self._target, self._resume = target, resume
         self._lock = Lock(self.path / "lock", target)
+        self._had_work = False
         self.published = False
         """Set when the store has its name: then nothing here is worth keeping."""
 
@@ -34,20 +38,56 @@ class Staging:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
+            self._recover()
             if not self._resume:
                 self.clear()
         except OSError as error:
             raise os_error(error, "creating", self.path) from None
+        self._had_work = self.resumable
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        # A source or an option that has to change first leaves nothing to go on with.
-        done = self.published or not self.resumable or isinstance(error, SourceError | UsageError)
-        if done:
-            self.clear()
-        self._lock.release()
-        if done:
-            shutil.rmtree(self.path, ignore_errors=True)
+        # A source or an option that has to change first leaves nothing to go on with, but takes no work away either.
+        slip = isinstance(error, SourceError | UsageError) and not self._had_work
+        if not (self.published or slip or not self.resumable):
+            self._lock.release()
+            return
+        # Renamed first, lock and all: a build that begins now finds nothing, rather than half of this.
+        gone = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        self._lock.stop()
+        try:
+            self.path.rename(gone)
+        except OSError:
+            gone = self.path
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _recover(self) -> None:
+        """Find out how far an earlier publication came: the mark says what was about to get the target's name."""
+        if not self._mark.exists():
+            return
+        if self._ready.exists() and _fingerprint(self._ready) == self._mark.read_text():
+            self._ready.rename(self.store)
+        if self.store.exists():
+            self._mark.unlink()
+        else:
+            self.clear()  # published; what is left is the old store, or nothing
+
+    def make_ready(self) -> Path:
+        """Mark the finished store as about to be published, and move it where a resumed build would not write."""
+        with self._mark.open("w") as mark:
+            mark.write(_fingerprint(self.store))
+            mark.flush()
+            os.fsync(mark.fileno())
+        self.store.rename(self._ready)
+        return self._ready
+
+    @property
+    def _mark(self) -> Path:
+        return self.path / "publishing"
+
+    @property
+    def _ready(self) -> Path:
+        return self.path / "ready"
 
     def clear(self) -> None:
         """Remove everything but the lock."""
@@ -93,7 +133,11 @@ class Staging:
         except (OSError, ValueError):
             earlier = None
         if earlier is None or not self.resumable:
-            path.write_text(json.dumps(identity, sort_keys=True))
+            if self.resumable:  # nobody knows any more what the work here was for
+                shutil.rmtree(self.path / "work")
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(identity, sort_keys=True))
+            partial.replace(path)
             return
         differences = _differences(earlier, json.loads(json.dumps(identity)))
         if differences:
@@ -101,6 +145,15 @@ class Staging:
                 f"an interrupted build of {str(self._target)!r} differs in {'; '.join(differences)}: repeat the "
                 f"earlier command to finish it, or give --no-resume to start over"
             )
+
+
+def _fingerprint(folder: Path) -> str:
+    """Which store, or which stores, a folder holds: a hash of their manifests."""
+    digest = hashlib.sha256()
+    for manifest in sorted([folder / MANIFEST, *folder.glob(f"*/{MANIFEST}")]):
+        if manifest.is_file():
+            digest.update(manifest.read_bytes())
+    return digest.hexdigest()
 
 
 def _differences(earlier: Any, now: Any, place: str = "") -> list[str]:

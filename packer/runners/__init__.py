@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from packer.runners.processes import ProcessRunner
 from packer.runners.serial import SerialRunner
-from packer_reader.errors import UsageError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -17,7 +16,5 @@ RUNNERS = ("processes", "serial")
 
 
 def make_runner(name: str, workers: int) -> Executor:
-    """An executor for this many workers; one worker runs in this process."""
-    if name not in RUNNERS:
-        raise UsageError(f"--runner is {name!r}, it must be one of {', '.join(RUNNERS)}")
+    """An executor out of `RUNNERS` for this many workers; one worker runs in this process."""
     return SerialRunner() if name == "serial" or workers == 1 else ProcessRunner(workers)

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import forkserver, resource_tracker
 
 __all__ = ["ProcessRunner"]
 
@@ -19,11 +20,16 @@ class ProcessRunner(ProcessPoolExecutor):
         self.workers = workers
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["packer.unit", "packer.transforms.image"])
+        # The server imports for seconds before it can ignore Ctrl-C, which reaches the whole group; the parent decides.
+        resource_tracker.ensure_running()  # first, since it unblocks the signal again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        forkserver.ensure_running()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         super().__init__(workers, mp_context=context, initializer=_start_worker)
 
     def kill(self) -> None:
         """End the workers now, whatever they are doing, and wait until they have ended."""
-        children = multiprocessing.active_children()
+        children = list(self._processes.values()) if self._processes else []
         for child in children:
             child.kill()
         self.shutdown(wait=False, cancel_futures=True)

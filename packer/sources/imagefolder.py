@@ -58,6 +58,8 @@ SPLIT_NAMES = {
     "eval": "test",
     "evaluation": "test",
 }
+_MAX_FILE = 1 << 31
+"""Bytes of an image file; it is read whole."""
 _JUNK = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found", "$recycle.bin"})
 
 
@@ -121,6 +123,8 @@ class ImageFolder:
     def read(self, ref: Ref) -> RawSample:
         """Read the file of one image; see `Source.read`."""
         path = f"{self.root}/{ref.name}"
+        if ref.size > _MAX_FILE:
+            raise SampleError("too-large", f"the file has {ref.size} bytes, images have at most {_MAX_FILE}")
         try:
             data = Path(path).read_bytes()
         except FileNotFoundError:
@@ -171,13 +175,12 @@ class ImageFolder:
 
     def _scan_level(self, walk: _Walk, prefix: str, classes: tuple[str, ...], below: _Below) -> None:
         """The folder that holds class folders, or images when there are no classes."""
-        folder = f"{self.root}/{prefix}" if prefix else self.root
         for label, name in enumerate(classes):
             path = f"{prefix}/{name}" if prefix else name
             if not Path(self.root, path).is_dir():
                 continue
             before = walk.refs.count + len(walk.problems)
-            self._walk(walk, path, _Below(label, below.split, below.split_name), (_identity(folder),))
+            self._walk(walk, path, _Below(label, below.split, below.split_name))
             if walk.refs.count + len(walk.problems) == before:
                 walk.notices.append(f"class folder {path!r} holds no image; it keeps its index {label}")
         refuse = "the file is in no class folder" if classes else None
@@ -189,17 +192,30 @@ class ImageFolder:
             if not _is_dir(entry):
                 self._file(walk, entry, f"{prefix}/{entry.name}" if prefix else entry.name, below)
 
-    def _walk(self, walk: _Walk, name: str, below: _Below, ancestors: tuple[tuple[int, int], ...]) -> None:
-        here = _identity(f"{self.root}/{name}")
-        if here in ancestors:
-            walk.notices.append(f"{name!r} is a link to a folder above it and was not followed")
-            return
-        for entry in self._entries(f"{self.root}/{name}", name):
-            path = f"{name}/{entry.name}"
-            if _is_dir(entry):
-                self._walk(walk, path, below, (*ancestors, here))
-            else:
-                self._file(walk, entry, path, below)
+    def _walk(self, walk: _Walk, name: str, below: _Below) -> None:
+        """Everything below a class folder: its files, then its folders.
+
+        A stack instead of recursion, since folders may be nested a thousand deep.
+        """
+        stack = [(name, self._above())]
+        while stack:
+            path, ancestors = stack.pop()
+            here = _identity(f"{self.root}/{path}")
+            if here in ancestors:
+                walk.notices.append(f"{path!r} is a link to a folder above it and was not followed")
+                continue
+            folders = []
+            for entry in self._entries(f"{self.root}/{path}", path):
+                if _is_dir(entry):
+                    folders.append((f"{path}/{entry.name}", ancestors | {here}))
+                else:
+                    self._file(walk, entry, f"{path}/{entry.name}", below)
+            stack += reversed(folders)
+
+    def _above(self) -> frozenset[tuple[int, int]]:
+        """The source's folder and all that it lies in."""
+        root = Path(self.root).resolve()
+        return frozenset(_identity(str(folder)) for folder in (root, *root.parents))
 
     def _file(self, walk: _Walk, entry: os.DirEntry[str], name: str, below: _Below) -> None:
         suffix = PurePath(entry.name).suffix.lower()

@@ -36,7 +36,7 @@ Pixels = npt.NDArray[np.uint8]
 Image.MAX_IMAGE_PIXELS = None
 _ORIENTATION = 0x0112
 Image.init()
-_FORMATS = [
+_FORMATS: list[str] = [
     name
     for name in ("JPEG", "MPO", "PNG", "BMP", "DIB", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000")
     if name in Image.OPEN

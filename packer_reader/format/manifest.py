@@ -147,7 +147,7 @@ def parse_manifest(data: bytes) -> Manifest:
     if len(data) > MAX_MANIFEST:
         raise FormatError(MANIFEST, [f"has {len(data)} bytes, the limit is {MAX_MANIFEST}"])
     try:
-        document = json.loads(data)
+        document = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise FormatError(MANIFEST, ["is not JSON, or cut short"]) from None
     if isinstance(document, dict) and document.get("format") == FORMAT and document.get("version") != VERSION:
@@ -161,6 +161,15 @@ def parse_manifest(data: bytes) -> Manifest:
     values["fields"] = tuple(_field(f) for f in document["fields"])
     values["classes"] = None if document["classes"] is None else tuple(document["classes"])
     return Manifest(**values)
+
+
+def _no_constant(name: str) -> None:
+    """NaN and Infinity are no JSON, whatever Python takes.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(name)
 
 
 def _field(document: Mapping[str, Any]) -> FieldSpec:
@@ -196,13 +205,24 @@ def _is_columns(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     return all(
-        is_file_name(name) and "/" not in name and kind in {"number", "bytes", "string"} for name, kind in value.items()
+        is_file_name(name) and "/" not in name and kind in ("number", "bytes", "string") for name, kind in value.items()
     )
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(n, int | float) and not isinstance(n, bool) for n in value)
+
+
+def _is_statistics(value: Any) -> bool:
+    if not isinstance(value, dict) or not _is_numbers(value.get("class_counts", [])):
+        return False
+    image = value.get("image", {"mean": [], "std": []})
+    return isinstance(image, dict) and _is_numbers(image.get("mean")) and _is_numbers(image.get("std"))
 
 
 _CHECKS: Mapping[str, tuple[Check, str]] = {
     "format": (lambda v: v == FORMAT, f"should be {FORMAT!r}"),
-    "kind": (lambda v: v in {"tar", "lmdb"}, "should be 'tar' or 'lmdb'"),
+    "kind": (lambda v: v in ("tar", "lmdb"), "should be 'tar' or 'lmdb'"),
     "prefix": (is_prefix, "should be letters, digits and _"),
     "split": (lambda v: v is None or is_prefix(v), "should be null, or letters, digits and _"),
     "samples": (_is_count, "should be a count"),
@@ -221,7 +241,7 @@ _CHECKS: Mapping[str, tuple[Check, str]] = {
     "counts": (_is_map(_is_count), "should map to counts"),
     "errors": (_is_map(_is_count), "should map failure classes to counts"),
     "reencoded": (_is_map(_is_count), "should map codecs to counts"),
-    "statistics": (lambda v: isinstance(v, dict), "should be an object"),
+    "statistics": (_is_statistics, "should hold channel sums and as many class counts as there are"),
     "files": (_is_files, "should map relative names to bytes and sha256, with no way out of the folder"),
 }
 
@@ -253,6 +273,9 @@ def _relations(document: Mapping[str, Any]) -> list[str]:
         if len(set(values)) != len(values):
             found.append(f"fields: a {part} occurs twice")
     counts = document["counts"]
+    classes, class_counts = document["classes"], document["statistics"].get("class_counts")
+    if class_counts is not None and len(class_counts) != len(classes or ()):
+        found.append(f"statistics count {len(class_counts)} classes, there are {len(classes or ())}")
     if counts.get("written") != document["samples"]:
         found.append(f"counts.written is {counts.get('written')!r}, samples is {document['samples']}")
     if counts.get("found") != counts.get("written", 0) + counts.get("skipped", 0):
@@ -268,9 +291,13 @@ def _field_problems(field: Any) -> list[str]:
         found.append(f"suffix is {_short(field['suffix'])}")
     if not (isinstance(field["name"], str) and field["name"].isidentifier()):
         found.append(f"name is {_short(field['name'])}")
-    if field["kind"] not in KINDS:
+    if not isinstance(field["kind"], str) or field["kind"] not in KINDS:
         found.append(f"kind is {_short(field['kind'])}")
-    if field["codec"] not in CODECS or str(field["suffix"]).split(".")[-1] != field["codec"]:
+    if (
+        not isinstance(field["codec"], str)
+        or field["codec"] not in CODECS
+        or str(field["suffix"]).split(".")[-1] != field["codec"]
+    ):
         found.append(f"codec is {_short(field['codec'])}, suffix {_short(field['suffix'])}")
     if not isinstance(field["dtype"], str):
         found.append(f"dtype is {_short(field['dtype'])}")
@@ -278,6 +305,8 @@ def _field_problems(field: Any) -> list[str]:
         sides = field[part]
         if not isinstance(sides, list) or len(sides) > 8 or not all(_is_side(s, part) for s in sides):
             found.append(f"{part} is {_short(sides)}")
+    if not found and field["kind"] == "image" and not (len(field["shape"]) == len(field["maximum"]) == 3):
+        found.append("is an image without height, width and channels in shape and maximum")
     return found
 
 

@@ -62,6 +62,7 @@ def test_the_form_is_canonical_and_readable() -> None:
 
 
 FIELD = {"name": "x", "kind": "image", "suffix": "jpg", "codec": "jpg", "dtype": "", "shape": [], "maximum": []}
+SIZED = FIELD | {"shape": [1, 1, 3], "maximum": [1, 1, 3]}
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,15 @@ FIELD = {"name": "x", "kind": "image", "suffix": "jpg", "codec": "jpg", "dtype":
         pytest.param({"files": {"../x": {"bytes": 1, "sha256": HASH}}}, "files is", id="path up"),
         pytest.param({"files": {"/etc/passwd": {"bytes": 1, "sha256": HASH}}}, "files is", id="absolute path"),
         pytest.param({"files": {"a": {"bytes": 1, "sha256": "zz"}}}, "files is", id="hash"),
+        pytest.param({"kind": []}, "kind is", id="kind no text"),
+        pytest.param({"columns": {"x": []}}, "columns is", id="column kind no text"),
+        pytest.param(
+            {"statistics": {"class_counts": [1]}}, "statistics count 1 classes, there are 2", id="classes counted"
+        ),
+        pytest.param({"statistics": {"image": {"mean": ["x"], "std": []}}}, "statistics is", id="mean no number"),
+        pytest.param({"fields": [FIELD | {"kind": []}]}, r"fields\[0\] kind", id="field kind no text"),
+        pytest.param({"fields": [FIELD | {"codec": []}]}, r"fields\[0\] codec", id="codec no text"),
+        pytest.param({"fields": [FIELD]}, "without height, width and channels", id="image without shape"),
         pytest.param({"fields": []}, "fields is \\[\\]", id="no fields"),
         pytest.param({"fields": [FIELD | {"suffix": "../x"}]}, r"fields\[0\] suffix", id="suffix"),
         pytest.param({"fields": [FIELD | {"codec": "pkl", "suffix": "pkl"}]}, r"fields\[0\] codec", id="pickle"),
@@ -87,7 +97,7 @@ FIELD = {"name": "x", "kind": "image", "suffix": "jpg", "codec": "jpg", "dtype":
         pytest.param({"fields": [FIELD | {"shape": [-3]}]}, r"fields\[0\] shape", id="shape"),
         pytest.param({"fields": [FIELD | {"name": "a b"}]}, r"fields\[0\] name", id="name"),
         pytest.param({"fields": [{"name": "x"}]}, r"fields\[0\] is", id="incomplete field"),
-        pytest.param({"fields": [FIELD, FIELD]}, "a name occurs twice", id="twice"),
+        pytest.param({"fields": [SIZED, SIZED]}, "a name occurs twice", id="twice"),
     ],
 )
 def test_each_fault_is_refused(entries: dict[str, Any], problem: str) -> None:
@@ -100,7 +110,7 @@ def test_every_problem_is_reported() -> None:
     assert [text.split()[0] for text in found] == ["classes", "kind", "samples"]
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'"text"'])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'"text"', b'{"samples": NaN}'])
 def test_no_manifest_at_all(data: bytes) -> None:
     with pytest.raises(FormatError, match="manifest.json: is not"):
         parse_manifest(data)
