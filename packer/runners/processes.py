@@ -7,7 +7,13 @@ import os
 import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
 __all__ = ["ProcessRunner"]
 
@@ -20,12 +26,14 @@ class ProcessRunner(ProcessPoolExecutor):
         self.workers = workers
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["packer.unit", "packer.transforms.image"])
-        # The server imports for seconds before it can ignore Ctrl-C, which reaches the whole group; the parent decides.
-        resource_tracker.ensure_running()  # first, since it unblocks the signal again
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        forkserver.ensure_running()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with _uninterrupted():
+            _start_server()
         super().__init__(workers, mp_context=context, initializer=_start_worker)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hand out a task; an interrupt waits until the worker that it may start is known, and so can be ended."""
+        with _uninterrupted():
+            return super().submit(fn, *args, **kwargs)
 
     def kill(self) -> None:
         """End the workers now, whatever they are doing, and wait until they have ended."""
@@ -35,6 +43,34 @@ class ProcessRunner(ProcessPoolExecutor):
         self.shutdown(wait=False, cancel_futures=True)
         for child in children:
             child.join()
+
+
+def _start_server() -> None:
+    """Start the server that workers are forked from, deaf to Ctrl-C, which reaches it too: the parent decides."""
+    resource_tracker.ensure_running()  # first, since it unblocks the signal again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until this is over."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda seen, _: pending.append(seen)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if pending:
+            signal.raise_signal(pending[0])
 
 
 def _start_worker() -> None:
