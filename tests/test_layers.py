@@ -24,7 +24,7 @@ READER = STORES | {
     "packer_reader.ranks", "packer_reader.arguments",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
 }  # fmt: skip
-SHARED = FORMAT | {"packer_reader.stores", "packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
+SHARED = STORES | {"packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
 MAY_IMPORT = {
     "packer_reader.errors": set(),
     "packer_reader.permutation": set(),
@@ -58,7 +58,7 @@ HOMES = {
     "msgpack": ("packer_reader.format.record",),
     "simplejpeg": ("packer_reader.decode", "packer.transforms.decode", "packer.transforms.encode"),
     "PIL": ("packer.transforms.decode", "packer_reader.batch"),
-    "cv2": ("packer.transforms.encode", "packer.transforms.image", "packer.runners.processes"),
+    "cv2": ("packer.transforms", "packer.runners.processes"),
     "torch": ("packer_reader.resize", "packer_reader.batch", "packer_reader.epoch", "packer_reader.ranks",
               "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
               "packer.runners.processes"),

@@ -54,6 +54,12 @@ def test_manifests_come_back() -> None:
     assert parse_manifest(changed()) == MANIFEST
 
 
+def test_fields_are_found_by_name() -> None:
+    assert MANIFEST.field("label") == MANIFEST.fields[1]
+    assert MANIFEST.field("mask") is None
+    assert MANIFEST.suffixes == ("jpg", "cls")
+
+
 def test_the_form_is_canonical_and_readable() -> None:
     data = manifest_bytes(MANIFEST)
     assert data.isascii()
@@ -90,6 +96,11 @@ SIZED = FIELD | {"shape": [1, 1, 3], "maximum": [1, 1, 3]}
         pytest.param({"fields": [FIELD | {"kind": []}]}, r"fields\[0\] kind", id="field kind no text"),
         pytest.param({"fields": [FIELD | {"codec": []}]}, r"fields\[0\] codec", id="codec no text"),
         pytest.param({"fields": [FIELD]}, "without height, width and channels", id="image without shape"),
+        pytest.param({"columns": []}, "columns is", id="columns no map"),
+        pytest.param({"files": []}, "files is", id="files no map"),
+        pytest.param({"statistics": []}, "statistics is", id="statistics no map"),
+        pytest.param({"fields": [FIELD | {"dtype": 3}]}, r"fields\[0\] dtype", id="dtype no text"),
+        pytest.param({"fields": [FIELD | {"name": "x" * 99 + " "}]}, r"xxx\.\.\.", id="long values are cut"),
         pytest.param({"fields": []}, "fields is \\[\\]", id="no fields"),
         pytest.param({"fields": [FIELD | {"suffix": "../x"}]}, r"fields\[0\] suffix", id="suffix"),
         pytest.param({"fields": [FIELD | {"codec": "pkl", "suffix": "pkl"}]}, r"fields\[0\] codec", id="pickle"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer_reader.format.names import index_file, is_file_name, is_suffix, key_text, line_text, shard_file
+from packer_reader.format.names import column_file, index_file, is_file_name, is_suffix, key_text, line_text, shard_file
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,7 @@ def test_a_line_stays_one_line(text: str) -> None:
 
 
 def test_names_follow_from_numbers() -> None:
+    assert column_file("label") == "columns/label.col"
     assert key_text(42) == "0000000000000042"
     assert shard_file("train", 7) == "train-000007.tar"
     assert index_file("train", 1_234_567) == "train-1234567.index"

@@ -90,6 +90,13 @@ def test_window_bounds_what_is_held(order: OrderSpec) -> None:
         assert moved <= (epoch._spread + 1) * (cell + 1)
 
 
+@pytest.mark.parametrize(("start", "last"), [(0, 1), (2, 2), (9, 1), (10, 0), (12, 0)])
+def test_the_last_batch_is_known_before(start: int, last: int) -> None:
+    batches = Batches(spec([4, 6], 0, 5, 2), 0, 3, start=start)
+    assert batches.last_size() == last
+    assert (len(batches) == 0) == (last == 0)
+
+
 def test_epochs_and_seeds_differ() -> None:
     orders = [
         EpochOrder(spec([50, 50], seed, 20, 4), epoch).ids(0, 100).tolist() for seed in (0, 1) for epoch in (0, 1)
