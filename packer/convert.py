@@ -14,20 +14,20 @@ from packer.drive import Drive, Watcher
 from packer.output.card import CARD, card_text
 from packer.output.finish import StoreFacts, finish_store
 from packer.output.journal import Journal
-from packer.output.publish import check_free, check_target, publish
+from packer.output.publish import check_absent_or_ours, check_target, publish
 from packer.output.staging import Staging
 from packer.recipe import choose_codec
 from packer.report import make_report
-from packer.runners import RUNNERS, make_runner
-from packer.runners.machine import usable_cpus
-from packer.runners.processes import ProcessRunner
-from packer.sinks.tar import StoreTarget, TarSink
+from packer.runners import RUNNERS, make_runner, stop_runner
+from packer.sinks.base import StoreTarget
+from packer.sinks.tar import TarSink
 from packer.sources.detect import detect
 from packer.sources.refs import RefTable, RefWriter
 from packer.split import divide
 from packer.unit import SplitJob
 from packer_reader.errors import PackerError, SourceError, UsageError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
+from packer_reader.machine import usable_cpus
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -99,7 +99,7 @@ def build(source: str, target: str, recipe: Recipe, job: Job | None = None) -> R
     check_target(out, Path(source), overwrite=job.overwrite)
     with Staging(out, resume=job.resume) as staging:
         try:
-            check_free(out, overwrite=job.overwrite)
+            check_absent_or_ours(out, overwrite=job.overwrite)
             manifests, workers = _build(origin, staging, recipe, job)
             publish(staging, out, overwrite=job.overwrite)
         except OSError as error:
@@ -131,11 +131,9 @@ def _build(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[
         job.watcher.begin("converting", sum(split.count for split in splits))
         for split in splits:
             target = _target(staging, source, recipe, listing, split)
-            manifests.append(_convert_split(target, split, listing, versions, (executor, job)))
+            manifests.append(_convert_split(target, split, listing, versions, (executor, workers, job)))
     except BaseException:
-        # Let no worker write on after a failure or Ctrl-C.
-        if isinstance(executor, ProcessRunner):
-            executor.kill()
+        stop_runner(executor)
         raise
     executor.shutdown()
     if splits[0].name and recipe.container == "tar":
@@ -166,12 +164,12 @@ def _target(staging: Staging, source: Source, recipe: Recipe, listing: Listing, 
 
 
 def _convert_split(
-    target: StoreTarget, split: Split, listing: Listing, versions: dict[str, str], run: tuple[Executor, Job]
+    target: StoreTarget, split: Split, listing: Listing, versions: dict[str, str], run: tuple[Executor, int, Job]
 ) -> Manifest:
-    executor, job = run
+    executor, workers, job = run
     journal = Journal(target.job.work / "journal.jsonl").load()
     sink = _sink(target)
-    shards = Drive(target.job, sink, journal, executor, job.watcher, job.stop_on_error).run()
+    shards = Drive(target.job, sink, journal, executor, job.watcher, workers, job.stop_on_error).run()
     ended = sink.finish()
     if ended.get("oversized"):
         job.watcher.say(f"{ended['oversized']} samples are larger than --size and have a shard of their own")

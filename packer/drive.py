@@ -47,6 +47,8 @@ class Drive:
     journal: Journal
     executor: Executor
     watcher: Watcher
+    workers: int = 1
+    """Tasks that the executor runs at a time."""
     stop_on_error: bool = False
     """Raise at the first sample that cannot be converted."""
     _flying: set[Future[Any]] = field(default_factory=set)
@@ -65,6 +67,15 @@ class Drive:
             SampleError: with `stop_on_error`, the first bad sample.
             OSError: the disk is full, or a file could not be written.
         """
+        try:
+            return self._run()
+        except BrokenExecutor:
+            raise WorkerError(
+                "a worker process died (out of memory, or a crash in a codec): free memory or lower --workers, and run "
+                "the same command again to go on"
+            ) from None
+
+    def _run(self) -> list[ShardDone]:
         self._find_todo()
         for unit in range(self.job.plan.units):
             while unit not in self.journal.units:
@@ -94,21 +105,14 @@ class Drive:
 
     def _submit(self, current: int) -> None:
         """Keep the workers busy, but not so far ahead of the unit waited for that fragments pile up."""
-        workers: int = getattr(self.executor, "workers", 1)
-        window = 1 if workers == 1 else 3 * workers
+        window = 1 if self.workers == 1 else 3 * self.workers
         while self._todo and len(self._flying) < window and self._todo[0] < current + 16 * window:
             self._flying.add(self.executor.submit(convert_unit, self.job, self._todo.popleft()))
 
     def _collect(self) -> None:
         finished, self._flying = wait(self._flying, return_when=FIRST_COMPLETED)
         for future in finished:
-            try:
-                done: UnitDone | ShardDone = future.result()
-            except BrokenExecutor:
-                raise WorkerError(
-                    "a worker process died (out of memory, or a crash in a codec): free memory or lower --workers, and "
-                    "run the same command again to go on"
-                ) from None
+            done: UnitDone | ShardDone = future.result()
             self.journal.add(done)
             if isinstance(done, UnitDone):
                 self._unit_done(done)

@@ -13,7 +13,6 @@ import numpy as np
 from packer.convert import Job
 from packer.plan import Plan
 from packer.recipe import choose_codec
-from packer.runners.machine import usable_cpus
 from packer.sources.detect import detect
 from packer.sources.refs import RefTable, RefWriter
 from packer.split import divide
@@ -21,6 +20,7 @@ from packer.unit import SplitJob, stored_fields
 from packer_reader.errors import SampleError
 from packer_reader.format.names import line_text
 from packer_reader.format.tar import member_size
+from packer_reader.machine import usable_cpus
 from packer_reader.sizes import format_bytes
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["UnitRows", "read_rows"]
+__all__ = ["UnitRows", "joined", "read_rows", "shifted"]
 
 Array = npt.NDArray[Any]
 
@@ -47,3 +47,24 @@ def read_rows(path: Path, suffixes: tuple[str, ...]) -> UnitRows:
     columns = {name[4:]: array for name, array in arrays.items() if name.startswith("col.")}
     names = StringColumn(arrays["name.offsets"], arrays["name.bytes"])
     return UnitRows(index, arrays, columns, names, json.loads(np.asarray(arrays["meta"]).tobytes()))
+
+
+def shifted(index: Index, first: int, stop: int, by: int) -> Index:
+    """Some rows of an index, with offsets moved."""
+    rows = slice(first, stop)
+    offset = (index.offset[:, rows].astype(np.int64) + by).astype("<u8")
+    value = None if index.value is None else index.value[rows]
+    return Index(index.suffixes, index.key[rows], offset, index.size[:, rows], index.crc[:, rows], value)
+
+
+def joined(parts: list[Index]) -> Index:
+    """Indexes end to end."""
+    values = [part.value for part in parts if part.value is not None]
+    return Index(
+        parts[0].suffixes,
+        np.concatenate([part.key for part in parts]),
+        np.concatenate([part.offset for part in parts], axis=1),
+        np.concatenate([part.size for part in parts], axis=1),
+        np.concatenate([part.crc for part in parts], axis=1),
+        np.concatenate(values) if values else None,
+    )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from packer.output.journal import Journal, ShardDone
     from packer.rows import UnitRows
     from packer.sample import Problem
-    from packer.sinks.tar import StoreTarget
+    from packer.sinks.base import StoreTarget
     from packer.sources.base import Listing
 
 __all__ = ["StoreFacts", "finish_store"]

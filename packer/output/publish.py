@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from packer.output.staging import Staging
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["check_free", "check_target", "publish"]
+__all__ = ["check_absent_or_ours", "check_target", "publish"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -45,10 +46,10 @@ def check_target(target: Path, source: Path, *, overwrite: bool) -> None:
             break
     if os.path.ismount(target):
         raise OutputError(f"output {str(target)!r} is a mount point, which cannot be replaced: name a folder in it")
-    check_free(target, overwrite=overwrite)
+    check_absent_or_ours(target, overwrite=overwrite)
 
 
-def check_free(target: Path, *, overwrite: bool) -> None:
+def check_absent_or_ours(target: Path, *, overwrite: bool) -> None:
     """Refuse a target that exists, unless it is an empty folder, or ours and may be replaced.
 
     Raises:
@@ -71,7 +72,7 @@ def _check_ours(target: Path) -> None:
     try:
         known = _files_of(target)
     except (StoreError, OSError) as error:
-        raise OutputError(f"{str(target)!r} will not be replaced, its manifest cannot be read: {error}") from None
+        raise OutputError(f"{str(target)!r} will not be replaced: {error}") from None
     for folder, folders, files in os.walk(target):
         linked = [name for name in folders if (Path(folder) / name).is_symlink()]
         for name in [*files, *linked]:
@@ -115,7 +116,7 @@ def publish(staging: Staging, target: Path, *, overwrite: bool) -> None:
     """
     try:
         _sync_tree(staging.store)
-        check_free(target, overwrite=overwrite)
+        check_absent_or_ours(target, overwrite=overwrite)
         ready = staging.make_ready()
         if overwrite and target.exists() and any(target.iterdir()):
             _exchange(ready, target)
@@ -146,7 +147,7 @@ def _exchange(one: Path, other: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     result = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     if result != 0:
-        reason = os.strerror(ctypes.get_errno())
-        raise OutputError(
-            f"this file system cannot replace {str(other)!r} in one step ({reason}): remove it and run again"
-        )
+        number = ctypes.get_errno()
+        if number in {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}:
+            raise OutputError(f"this file system cannot replace {str(other)!r} in one step: remove it and run again")
+        raise OSError(number, os.strerror(number), str(other))

@@ -10,7 +10,7 @@ from packer.runners.serial import SerialRunner
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["RUNNERS", "make_runner"]
+__all__ = ["RUNNERS", "make_runner", "stop_runner"]
 
 RUNNERS = ("processes", "serial")
 
@@ -18,3 +18,9 @@ RUNNERS = ("processes", "serial")
 def make_runner(name: str, workers: int) -> Executor:
     """An executor out of `RUNNERS` for this many workers; one worker runs in this process."""
     return SerialRunner() if name == "serial" or workers == 1 else ProcessRunner(workers)
+
+
+def stop_runner(runner: Executor) -> None:
+    """End whatever it runs, now: after a failure no worker may write on."""
+    if isinstance(runner, ProcessRunner):
+        runner.kill()

@@ -23,7 +23,6 @@ class ProcessRunner(ProcessPoolExecutor):
 
     def __init__(self, workers: int) -> None:
         """Start up to `workers` processes as tasks come."""
-        self.workers = workers
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["packer.unit", "packer.transforms.image"])
         with _uninterrupted():

@@ -14,8 +14,6 @@ __all__ = ["SerialRunner"]
 class SerialRunner(Executor):
     """Runs each task as it is submitted."""
 
-    workers = 1
-
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run the task now; the future is done when this returns. Interrupts pass through."""
         future: Future[Any] = Future()

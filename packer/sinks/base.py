@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from packer.output.journal import Journal, ShardDone
     from packer.sinks.cut import ShardPlan
     from packer.unit import SplitJob, UnitDone
 
-__all__ = ["Sink"]
+__all__ = ["Sink", "StoreTarget"]
+
+
+@dataclass(frozen=True)
+class StoreTarget:
+    """Where a split's store grows, and what its shards are called."""
+
+    job: SplitJob
+    folder: Path
+    prefix: str
 
 
 class Sink(Protocol):

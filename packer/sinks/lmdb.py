@@ -21,10 +21,9 @@ import lmdb
 import numpy as np
 
 from packer.output.journal import Journal, ShardDone
-from packer.rows import read_rows
+from packer.rows import joined, read_rows, shifted
 from packer.sinks.cut import Cutter, ShardPlan
 from packer.sinks.lmdb_pages import zero_undefined
-from packer.sinks.tar import joined, shifted
 from packer_reader.errors import OutputError
 from packer_reader.format.index import index_bytes
 from packer_reader.format.names import DATA_FILE, index_file
@@ -33,7 +32,7 @@ from packer_reader.format.record import key_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from packer.sinks.tar import StoreTarget
+    from packer.sinks.base import StoreTarget
     from packer.unit import SplitJob, UnitDone
 
 __all__ = ["INDEX_RUN", "LmdbSink"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from packer.output.journal import Journal, ShardDone
-from packer.rows import UnitRows, read_rows
+from packer.rows import UnitRows, joined, read_rows, shifted
 from packer.sinks.cut import Cutter, ShardPlan
 from packer_reader.format.index import Index, index_bytes
 from packer_reader.format.names import index_file, shard_file
@@ -22,21 +22,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from packer.sinks.base import StoreTarget
     from packer.unit import SplitJob, UnitDone
 
-__all__ = ["StoreTarget", "TarSink", "assemble_shard", "joined", "shifted"]
+__all__ = ["TarSink", "assemble_shard"]
 
 _COPY = 1 << 22
 """Bytes copied at a time."""
-
-
-@dataclass(frozen=True)
-class StoreTarget:
-    """Where a split's store grows, and what its shards are called."""
-
-    job: SplitJob
-    folder: Path
-    prefix: str
 
 
 class TarSink:
@@ -155,24 +147,3 @@ def _steps(total: int) -> list[int]:
 def _byte_range(rows: UnitRows, first: int, stop: int) -> tuple[int, int]:
     ends = np.cumsum(rows.arrays["length"].astype(np.int64))
     return (int(ends[first - 1]) if first else 0), int(ends[stop - 1])
-
-
-def shifted(index: Index, first: int, stop: int, by: int) -> Index:
-    """Some rows of an index, with offsets moved."""
-    rows = slice(first, stop)
-    offset = (index.offset[:, rows].astype(np.int64) + by).astype("<u8")
-    value = None if index.value is None else index.value[rows]
-    return Index(index.suffixes, index.key[rows], offset, index.size[:, rows], index.crc[:, rows], value)
-
-
-def joined(parts: list[Index]) -> Index:
-    """Indexes end to end."""
-    values = [part.value for part in parts if part.value is not None]
-    return Index(
-        parts[0].suffixes,
-        np.concatenate([part.key for part in parts]),
-        np.concatenate([part.offset for part in parts], axis=1),
-        np.concatenate([part.size for part in parts], axis=1),
-        np.concatenate([part.crc for part in parts], axis=1),
-        np.concatenate(values) if values else None,
-    )

@@ -14,7 +14,7 @@ from packer_reader.errors import DamageError, FormatError, NotFoundError, UsageE
 from packer_reader.format.columns import COLUMN_MAGIC, Frame, StringColumn, parse_frame
 from packer_reader.format.index import Index, parse_index
 from packer_reader.format.names import SHARDS, column_file
-from packer_reader.stores.files import Recent, map_file
+from packer_reader.stores.files import Recent, folder_identity, map_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,9 +31,9 @@ Ints = npt.NDArray[np.int64]
 class Columns(Mapping[str, Array | StringColumn]):
     """The store's columns by name, mapped when first used."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Take the store's folder and manifest."""
-        self._path, self._manifest = path, manifest
+    def __init__(self, store: Store) -> None:
+        """Take the store whose columns they are."""
+        self._store, self._manifest = store, store.manifest
         self._held: dict[str, Array | StringColumn] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -79,7 +79,7 @@ class Columns(Mapping[str, Array | StringColumn]):
         listed = self._manifest.files.get(file)
         if listed is None:
             raise FormatError("manifest.json", [f"files does not list {file}"])
-        frame = parse_frame(file, COLUMN_MAGIC, map_file(self._path / file, listed["bytes"]))
+        frame = parse_frame(file, COLUMN_MAGIC, self._store.map(file, listed["bytes"]))
         if self._manifest.columns[name] == "string":
             return _string_column(file, frame, samples)
         values = frame.arrays.get("values")
@@ -103,10 +103,17 @@ class Store:
     Holds no handle that a fork or pickle could break.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Take a complete store's folder and its parsed manifest."""
+    def __init__(self, path: Path, manifest: Manifest, identity: tuple[int, int] | None = None) -> None:
+        """Take a complete store's folder and its parsed manifest.
+
+        Args:
+            path: the folder.
+            manifest: what its manifest says.
+            identity: device and inode that the folder had when it was opened; None looks.
+        """
         self.path, self.manifest = path, manifest
-        self.columns = Columns(path, manifest)
+        self._identity = identity or folder_identity(path)
+        self.columns = Columns(self)
         self._table = self._load_table()
         self._ends = np.cumsum(self._table["samples"].astype(np.int64))
         self._indexes = Recent(self._map_index)
@@ -114,7 +121,7 @@ class Store:
             raise FormatError(SHARDS, [f"counts {self._ends[-1:]} samples, the manifest {manifest.samples}"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.manifest)
+        return type(self), (self.path, self.manifest, self._identity)
 
     def __len__(self) -> int:
         return self.manifest.samples
@@ -225,9 +232,27 @@ class Store:
 
     def _map_index(self, shard: int) -> Index:
         name, samples = self.index_name(shard), int(self._table["samples"][shard])
-        mapped = map_file(self.path / name, int(self._table["index_bytes"][shard]))
+        mapped = self.map(name, int(self._table["index_bytes"][shard]))
         suffixes, container = self.manifest.suffixes, self.shard_bytes(shard)
         return parse_index(name, mapped, suffixes, samples=samples, container=container)
+
+    def map(self, name: str, size: int | None) -> memoryview:
+        """A file of the store, mapped.
+
+        Raises:
+            StoreError: it is missing or damaged, or another store has its place by now.
+        """
+        self.check_same()
+        return map_file(self.path / name, size)
+
+    def check_same(self) -> None:
+        """Refuse to read on from a store that was put in this one's place.
+
+        Raises:
+            DamageError: the folder is another one than when it was opened.
+        """
+        if folder_identity(self.path) != self._identity:
+            raise DamageError(f"{str(self.path)!r} was replaced while it was read: open it again")
 
     def _damage(self, shard: int, index: Index, row: int, number: int) -> DamageError:
         return DamageError(
@@ -239,7 +264,7 @@ class Store:
         listed = self.manifest.files.get(SHARDS)
         if listed is None:
             raise FormatError("manifest.json", [f"files does not list {SHARDS}"])
-        arrays = parse_frame(SHARDS, COLUMN_MAGIC, map_file(self.path / SHARDS, listed["bytes"])).arrays
+        arrays = parse_frame(SHARDS, COLUMN_MAGIC, self.map(SHARDS, listed["bytes"])).arrays
         missing = [name for name in self._table_columns() if name not in arrays]
         if missing or len(arrays["samples"]) != self.manifest.shards:
             raise FormatError(

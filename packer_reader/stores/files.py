@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Recent", "check_size", "map_file", "read_error", "read_file"]
+__all__ = ["Recent", "check_size", "folder_identity", "map_file", "read_error", "read_file"]
 
 Value = TypeVar("Value")
 
@@ -70,6 +70,19 @@ def check_size(path: Path, size: int | None) -> None:
             f"{path.name} in {str(path.parent)!r} has {found} bytes, the manifest says {size}: copy it again, or "
             "rebuild; `packer verify` lists all damage"
         )
+
+
+def folder_identity(path: Path) -> tuple[int, int]:
+    """Device and inode of a folder.
+
+    Raises:
+        StoreError: it is gone, or the system does not let one look.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise read_error(path, error) from None
+    return found.st_dev, found.st_ino
 
 
 def map_file(path: Path, size: int | None) -> memoryview:

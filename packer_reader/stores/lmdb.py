@@ -74,9 +74,9 @@ def transaction(folder: Path, size: int | None) -> lmdb.Transaction:
 class LmdbStore(Store):
     """A store in one LMDB file."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Take a complete store's folder and its parsed manifest."""
-        super().__init__(path, manifest)
+    def __init__(self, path: Path, manifest: Manifest, identity: tuple[int, int] | None = None) -> None:
+        """Take a complete store's folder and its parsed manifest; see `Store`."""
+        super().__init__(path, manifest, identity)
         self._size = int(manifest.files[DATA_FILE]["bytes"]) if DATA_FILE in manifest.files else None
         self._opened: tuple[int, Any] = (-1, None)
         """Process and its transaction."""
@@ -91,6 +91,7 @@ class LmdbStore(Store):
         assert index.value is not None
         key = int(index.value[row])
         if self._opened[0] != os.getpid():
+            self.check_same()
             self._opened = (os.getpid(), transaction(self.path, self._size))
         try:
             value: Any = self._opened[1].get(key_bytes(key))

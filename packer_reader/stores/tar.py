@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from packer_reader.format.names import index_file, shard_file
 from packer_reader.stores.base import Store
-from packer_reader.stores.files import Recent, map_file
+from packer_reader.stores.files import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +21,9 @@ __all__ = ["TarStore"]
 class TarStore(Store):
     """A store of tar shards."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Take a complete store's folder and its parsed manifest."""
-        super().__init__(path, manifest)
+    def __init__(self, path: Path, manifest: Manifest, identity: tuple[int, int] | None = None) -> None:
+        """Take a complete store's folder and its parsed manifest; see `Store`."""
+        super().__init__(path, manifest, identity)
         self._maps = Recent(self._map_shard)
 
     def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:  # noqa: ARG002 - the seam's signature
@@ -31,7 +31,7 @@ class TarStore(Store):
         return self._maps[shard]
 
     def _map_shard(self, shard: int) -> memoryview:
-        return map_file(self.path / self.shard_name(shard), self.shard_bytes(shard))
+        return self.map(self.shard_name(shard), self.shard_bytes(shard))
 
     def index_name(self, shard: int) -> str:
         """File of a shard's index."""

@@ -41,7 +41,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("build", "src", "."), 1, "' holds the source: choose another place"),
         (("build", "src", "file"), 1, "file' exists and is not a folder"),
         (("build", "src", "broken"), 1, "broken' exists already"),
-        (("build", "src", "broken", "--overwrite"), 1, "broken' will not be replaced, its manifest cannot be read"),
+        (("build", "src", "broken", "--overwrite"), 1, "broken' will not be replaced: manifest.json: is not JSON"),
         (("build", "src", "file/o"), 1, "is a file"),
         (("build", "src", "o", "--resize", "big"), 2, "--resize is 'big', it must be N or HxW in pixels"),
         (("build", "src", "o", "--resize", "0"), 2, "--resize is 0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 
 __all__ = ["usable_cpus"]
@@ -16,8 +17,9 @@ def usable_cpus(environment: dict[str, str] | None = None, cgroup: Path = Path("
     quota = _cgroup_quota(cgroup)
     if quota is not None:
         limits.append(max(1, math.ceil(quota)))
-    if environment.get("SLURM_CPUS_PER_TASK", "").isdigit():
-        limits.append(int(environment["SLURM_CPUS_PER_TASK"]))
+    given = environment.get("SLURM_CPUS_PER_TASK", "")
+    if re.fullmatch("[0-9]{1,6}", given):
+        limits.append(int(given))
     return max(1, min(limits))
 
 
