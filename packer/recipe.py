@@ -69,7 +69,8 @@ class Recipe:
         for name, choices in (("container", Container), ("fit", Fit), ("encode", Encode)):
             if getattr(self, name) not in get_args(choices):
                 _refuse(name, getattr(self, name), f"one of {', '.join(get_args(choices))}")
-        _check_range("shard_bytes", self.shard_bytes, 10_000, 1 << 50)
+        if type(self.shard_bytes) is not int or not 10_000 <= self.shard_bytes <= 1 << 50:
+            _refuse("shard_bytes", self.shard_bytes, "at least 10KB and at most 1 PiB, in bytes")
         _check_range("quality", self.quality, 1, 100)
         _check_range("seed", self.seed, 0, 2**64 - 1)
         _check_range("max_pixels", self.max_pixels, 1, 1 << 36)
@@ -80,7 +81,7 @@ class Recipe:
     def _check_resize(self) -> None:
         if self.resize is None:
             if self.fit != "shorter":
-                _refuse("fit", self.fit, "used together with --resize")
+                raise UsageError(f"--fit {self.fit} says how an image meets --resize: give --resize as well")
             return
         if len(self.resize) not in {1, 2}:
             _refuse("resize", self.resize, "N or HxW")
@@ -94,7 +95,8 @@ class Recipe:
         if self.val is not None and not 0 < self.val < 1:
             _refuse("val", self.val, "a share over 0 and under 1, such as 0.05")
         if self.val is None and (self.group_by is not None or self.stratify):
-            _refuse("val", None, "given together with --group-by or --stratify")
+            option = "--group-by" if self.group_by is not None else "--stratify"
+            raise UsageError(f"{option} is about the split that --val makes: give --val as well, such as --val 0.05")
         if self.group_by is not None and self.stratify:
             _refuse("stratify", True, "used without --group-by: a group may hold several classes")
         if self.group_by is not None:

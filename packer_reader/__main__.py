@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     inspect = commands.add_parser("inspect", help="print what a store holds")
     inspect.add_argument("store")
     inspect.add_argument("--sample", help="number or source name of one sample")
+    inspect.add_argument("--split", help="which split, where the store holds several")
     verify = commands.add_parser("verify", help="compare a store with its manifest")
     verify.add_argument("store")
     verify.add_argument("--full", action="store_true", help="read and decode everything")
@@ -33,18 +34,16 @@ def main(arguments: list[str] | None = None) -> int:
         # Whoever read the output has gone; nothing may be flushed to it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        print(f"error: {error.strerror}: check the path, its permissions and the disk", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    from packer_reader.stores.open import open_store
-    from packer_reader.summary import describe, describe_sample, find_sample, sample_lines, summary_lines
+    from packer_reader.summary import inspect_text
 
-    store = open_store(options.store)
-    if options.sample is not None:
-        number = find_sample(store, options.sample)
-        print(json.dumps(describe_sample(store, number)) if options.json else "\n".join(sample_lines(store, number)))
-    else:
-        print(json.dumps(describe(store)) if options.json else "\n".join(summary_lines(store)), flush=True)
+    print(inspect_text(options.store, options.split, options.sample, as_json=options.json), flush=True)
     return 0
 
 
@@ -56,10 +55,7 @@ def _verify(options: argparse.Namespace) -> int:
         (folder, f) for folder in store_folders(Path(options.store)) for f in check_store(folder, full=options.full)
     ]
     if options.json:
-        lines = [
-            {"store": str(folder), "file": f.file, "what": f.what, "key": f.key, "source": f.source}
-            for folder, f in findings
-        ]
+        lines = [finding.to_json(folder) for folder, finding in findings]
         print(json.dumps({"ok": not findings, "full": options.full, "findings": lines}))
     else:
         for folder, finding in findings:

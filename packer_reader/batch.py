@@ -88,8 +88,6 @@ class View:
             raise UsageError(f"flip is {self.flip!r}, it must be HorizontalFlip(...)")
         if self.decode == "bytes" and (self.crop or self.flip):
             raise UsageError('crop and flip need pixels, decode="bytes" gives none: leave them out')
-        if isinstance(self.fields, str) or not all(isinstance(name, str) for name in self.fields or ()):
-            raise UsageError(f"fields is {self.fields!r}, it must be a list of names")
 
     def chosen(self, manifest: Manifest) -> list[int]:
         """Places of the fields to give.

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from packer_reader.decode import decode_field
-from packer_reader.errors import NotAStoreError, StoreError
+from packer_reader.errors import DamageError, NotAStoreError, StoreError
 from packer_reader.format.digest import ContentDigest
 from packer_reader.format.names import MANIFEST, SHARDS, key_text
 from packer_reader.format.record import parse_value
 from packer_reader.format.tar import END, member_name, member_size
+from packer_reader.stores.files import check_size
 from packer_reader.stores.open import bare_store, has_manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ __all__ = ["SKIPPED", "Finding", "check_store"]
 
 _ALWAYS_HASHED = 16 << 20
 """Files up to this size are hashed by the quick check too."""
-SKIPPED = "not checked without --full: bytes of shards, CRC-32 and decoding of each field"
+SKIPPED = "not checked without --full: bytes of files over 16 MiB, CRC-32 and decoding of each field"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Finding:
     """The damaged sample, where it is one."""
     source: str | None = None
     """The file it was made from."""
+
+    def to_json(self, store: Path) -> dict[str, object]:
+        """The finding as `--json` prints it."""
+        return {"store": str(store), "file": self.file, "what": self.what, "key": self.key, "source": self.source}
 
     def __str__(self) -> str:
         sample = f" key {key_text(self.key)} (from {self.source!r})" if self.key is not None else ""
@@ -123,6 +128,7 @@ def _strangers(path: Path, known: set[str]) -> list[str]:
 
 def _samples(store: Store, damaged: set[str], *, full: bool, progress: Callable[[int], None]) -> Iterator[Finding]:
     """Indexes against each other and, in full, fields against their CRC and decoder."""
+    unreadable = {name for name in damaged if not _has_size(store, name)}
     digest, last, whole = ContentDigest(store.manifest.suffixes), -1, True
     for shard in range(store.manifest.shards):
         if store.index_name(shard) in damaged:
@@ -138,9 +144,10 @@ def _samples(store: Store, damaged: set[str], *, full: bool, progress: Callable[
             yield Finding(store.index_name(shard), "keys do not rise")
         last = int(index.key[-1]) if len(index) else last
         digest.add(index)
-        if full and store.shard_name(shard) not in damaged:
+        name = store.shard_name(shard)
+        if full and name not in damaged:
             yield from _container(store, shard, index)
-        if full:
+        if full and name not in unreadable:
             yield from _fields(store, shard, index, progress)
     if whole:
         yield from _sums(store)
@@ -173,11 +180,23 @@ def _fields(store: Store, shard: int, index: Index, progress: Callable[[int], No
             for field in store.manifest.fields:
                 decode_field(field, blobs[field.suffix])
         except (StoreError, ValueError) as error:
-            what = "differs from its CRC-32" if "is damaged at key" in str(error) else str(error)
+            crc = isinstance(error, DamageError) and error.sample is not None
+            what = "is missing, or differs from its CRC-32" if crc else str(error)
             yield Finding(store.shard_name(shard), what, int(index.key[row]), _source(store, number))
         if row % 256 == 255:
             progress(256)
     progress(len(index) % 256)
+
+
+def _has_size(store: Store, name: str) -> bool:
+    """Whether a damaged file is at least there and whole, so that its samples can be looked at one by one."""
+    sizes = {file: size for file, size, _ in store.shard_files()}
+    sizes |= {file: entry["bytes"] for file, entry in store.manifest.files.items()}
+    try:
+        check_size(store.path / name, sizes.get(name))
+    except StoreError:
+        return False
+    return True
 
 
 def _source(store: Store, number: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader
 from packer_reader.dataset import StreamDataset
 from packer_reader.epoch import Position
 from packer_reader.errors import UsageError
+from packer_reader.machine import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,26 +34,26 @@ class Loader(DataLoader[Any]):
     def __init__(self, dataset: StreamDataset, **options: Any) -> None:
         """Take DataLoader's keyword arguments but `batch_size`."""
         super().__init__(dataset, batch_size=None, **({"collate_fn": _as_it_is} | options))
-        self._stream, self._given = dataset, 0
-        self._position: Position | None = None
-        self._serial = -1
+        self._stream = dataset
+        self._last: tuple[Position, int] | None = None
+        """Where the iteration that gave the last batch began, and how many batches it has given."""
+        self._asked = dataset.asked
+        """How often the user had asked for a position by then."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         clock = self._stream.clock
-        self._position, self._given = clock.next(), 0
-        clock.force(self._position)
-        self._serial = clock.serial
-        for batch in super().__iter__():
-            self._given += 1
+        begun, asked = clock.next(), self._stream.asked
+        clock.force(begun)
+        for given, batch in enumerate(super().__iter__(), 1):
+            self._last, self._asked = (begun, given), asked
             yield batch
-        self._position, self._given = Position(self._position.epoch + 1), 0
+        self._last, self._asked = (Position(begun.epoch + 1), 0), asked
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken; behind a whole epoch, the beginning of the next."""
-        clock = self._stream.clock
-        if self._position is None or clock.serial > self._serial:
-            return self._stream.state_at(clock.next(), 0)
-        return self._stream.state_at(self._position, self._given)
+        if self._last is None or self._stream.asked > self._asked:
+            return self._stream.state_at(self._stream.clock.next(), 0)
+        return self._stream.state_at(*self._last)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on behind the saved position.
@@ -89,7 +91,7 @@ def loader(dataset: StreamDataset, *, num_workers: int | None = None, **options:
     if not options.get("in_order", True):
         raise UsageError("in_order=False gives batches in no promised order, so no state would be right: leave it out")
     if num_workers is None:
-        local = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        num_workers = max(1, len(os.sched_getaffinity(0)) // (int(local) if local.isdigit() and int(local) else 1))
+        local = os.environ.get("LOCAL_WORLD_SIZE", "")
+        num_workers = max(1, usable_cpus() // (int(local) if re.fullmatch("[1-9][0-9]{0,5}", local) else 1))
     options.setdefault("persistent_workers", num_workers > 0)
     return Loader(dataset, num_workers=num_workers, **options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,14 +20,13 @@ from packer_reader.sizes import parse_bytes
 from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
 
     from packer_reader.crops import Crop, HorizontalFlip
     from packer_reader.stores.base import Store
 
 __all__ = ["StreamDataset"]
-
-Path = str | os.PathLike[str]
 
 _STATE_VERSION = 1
 _SINGLES = 64
@@ -86,7 +84,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def __init__(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         *,
         split: str | None = None,
         batch_size: int | None = None,
@@ -124,6 +122,8 @@ class StreamDataset(IterableDataset[Any]):
         self._tail: Tail = _tail(self.batch_size, drop_last=drop_last, pad=pad)
         self.transform = transform
         self._clock = EpochClock()
+        self.asked = 0
+        """How often `set_epoch` and `load_state_dict` were called here."""
         if rank is not None or world_size is not None:
             resolve_rank(rank, world_size)
         self._part = _Part(rank, world_size)
@@ -155,21 +155,15 @@ class StreamDataset(IterableDataset[Any]):
         Raises:
             UsageError: it is no whole number from 0 on.
         """
-        self._clock.force(Position(whole("epoch", epoch, 0, 2**62)))
+        self._ask(Position(whole("epoch", epoch, 0, 2**62)))
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, or its samples without `batch_size`."""
         batches = self._batches(Position(0))
         if self.batch_size is not None:
             return len(batches)
-        return sum(self._share(batches, number) for number in range(max(0, len(batches) - 1), len(batches))) + (
-            _SINGLES * max(0, len(batches) - 1)
-        )
-
-    def _share(self, batches: Batches, number: int) -> int:
-        total = min(batches.global_batch, self._spec.total - number * batches.global_batch)
-        rank, world = batches.rank, batches.world_size
-        return -(-total * (rank + 1) // world) - -(-total * rank // world)
+        full = len(batches) - 1
+        return full * _SINGLES + batches.part(batches.last_size())
 
     def state_dict(self, batches: int) -> dict[str, Any]:
         """The reading position after so many batches of the running epoch, for `load_state_dict`.
@@ -192,6 +186,10 @@ class StreamDataset(IterableDataset[Any]):
         """The state so many of this rank's batches behind a position."""
         consumed = position.start + batches * self._global_batch(self._resolve()[1])
         return self._identity() | {"epoch": position.epoch, "samples": min(consumed, len(self.store))}
+
+    def _ask(self, position: Position) -> None:
+        self._clock.force(position)
+        self.asked += 1
 
     @property
     def clock(self) -> EpochClock:
@@ -222,7 +220,7 @@ class StreamDataset(IterableDataset[Any]):
             raise StateError(f"the state is damaged: {error}") from None
         if self._spec.lanes > 1 and samples % self._spec.lanes and samples < len(self.store):
             raise StateError(f"the state is at sample {samples}, no whole step of {self._spec.lanes} lanes")
-        self._clock.force(Position(epoch, samples))
+        self._ask(Position(epoch, samples))
 
     def _identity(self) -> dict[str, Any]:
         """Everything that the order depends on."""
@@ -299,6 +297,10 @@ def _order(store: Store, shuffle_buffer: int | str, seed: int, lanes: int, block
 def _window(shuffle_buffer: int | str, mean: int) -> int:
     """The shuffle buffer in samples; at least one, unless it is 0."""
     if isinstance(shuffle_buffer, str):
+        if shuffle_buffer.strip().isdecimal():
+            raise UsageError(
+                f"shuffle_buffer is {shuffle_buffer!r}: give {shuffle_buffer.strip()} for samples, '256MB' for bytes"
+            )
         size = parse_bytes(shuffle_buffer, "shuffle_buffer")
         return max(1, size // mean) if size else 0
     return whole("shuffle_buffer", shuffle_buffer, 0, 2**40)

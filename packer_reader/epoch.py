@@ -93,18 +93,13 @@ class EpochClock:
         records, forced = self._snapshot()
         newest = records[records[:, _GENERATION].argmax()]
         if newest[_GENERATION] == 0 or forced[0] > records[:, _SERIAL].max():
-            return Position(int(forced[1]), int(forced[2]))
+            return self.next()
         return Position(int(newest[_EPOCH]), int(newest[_START]))
 
     def next(self) -> Position:
         """Where the next iteration will begin."""
         _, epoch, start, _ = _next(*self._snapshot())
         return Position(epoch, start)
-
-    @property
-    def serial(self) -> int:
-        """How often a position has been asked for."""
-        return int(self._words()[-3])
 
     def begin(self) -> Position:
         """An iteration begins in this process: where."""

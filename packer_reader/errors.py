@@ -148,6 +148,9 @@ class FormatError(StoreError):
 class DamageError(StoreError):
     """Stored bytes are not the ones that were written."""
 
+    sample: int | None = None
+    """The sample number, where one sample is damaged."""
+
 
 class NotFoundError(StoreError, IndexError):
     """There is no such sample, field, split or column in the store.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +13,12 @@ from packer_reader.batch import Batch, BatchReader, Decode, View, one_sample
 from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from packer_reader.crops import Crop, HorizontalFlip
 
 __all__ = ["MapDataset"]
-
-Path = str | os.PathLike[str]
 
 
 class MapDataset(Dataset[dict[str, Any]]):
@@ -47,7 +45,7 @@ class MapDataset(Dataset[dict[str, Any]]):
 
     def __init__(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         *,
         split: str | None = None,
         crop: Crop | None = None,
@@ -59,8 +57,8 @@ class MapDataset(Dataset[dict[str, Any]]):
         with_id: bool = False,
     ) -> None:
         self.store = open_store(path, split)
-        # Samples are given one by one: nothing has to have the same size.
         check_transform(transform)
+        # Samples are given one by one: nothing has to have the same size, hence ragged.
         view = View(
             decode=decode,
             crop=crop,
@@ -88,7 +86,7 @@ class MapDataset(Dataset[dict[str, Any]]):
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Several samples by one read; DataLoader calls this with a whole batch."""
-        wanted = np.array([self.store.number(int(number)) for number in numbers], np.int64)
+        wanted = np.array([self.store.number(number) for number in numbers], np.int64)
         epoch = int(torch.randint(2**62, ())) if self._random else 0
         batch: Batch = self._reader.read(wanted, epoch)
         samples: list[Any] = [one_sample(batch, place) for place in range(len(wanted))]

@@ -255,6 +255,10 @@ class Batches:
         left = self.spec.total - self.start
         return (left - 1) % self.global_batch + 1 if left > 0 else 0
 
+    def part(self, total: int) -> int:
+        """How many of a global batch's `total` samples this rank gets."""
+        return -(-total * (self.rank + 1) // self.world_size) - -(-total * self.rank // self.world_size)
+
     def batch(self, number: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Sample ids of this rank's part of global batch `number`, and which of them are not padding.
 
@@ -264,7 +268,7 @@ class Batches:
         spans = [self._span(lane, number) for lane in range(self.spec.lanes)]
         total = sum(stop - start for start, stop in spans)
         low = -(-total * self.rank // self.world_size)
-        high = -(-total * (self.rank + 1) // self.world_size)
+        high = low + self.part(total)
         ids, valid = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
         passed = 0
         for lane, (start, stop) in enumerate(spans):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import torch.distributed
@@ -42,10 +43,10 @@ def resolve_rank(
     environment = os.environ if environment is None else environment
     if environment.get("RANK") or environment.get("WORLD_SIZE"):
         named = [environment.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-        parsed = [int(text) if text.isdigit() else None for text in named]
+        parsed = [int(text) if re.fullmatch("[0-9]{1,9}", text) else None for text in named]
         return _checked(parsed[0], parsed[1], "the environment's RANK and WORLD_SIZE")
     tasks = environment.get("SLURM_NTASKS", "")
-    if tasks.isdigit() and int(tasks) > 1 and "SLURM_PROCID" in environment:
+    if re.fullmatch("[0-9]{1,9}", tasks) and int(tasks) > 1 and "SLURM_PROCID" in environment:
         raise BatchError(
             f"{tasks} Slurm tasks run and none is in a process group, so each would read every sample: call "
             "torch.distributed.init_process_group first, or give rank= and world_size="

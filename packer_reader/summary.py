@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +12,12 @@ import numpy as np
 from packer_reader.errors import NotFoundError
 from packer_reader.format.names import line_text
 from packer_reader.sizes import format_bytes
+from packer_reader.stores.open import open_store, store_folders
 
 if TYPE_CHECKING:
     from packer_reader.stores.base import Store
 
-__all__ = ["describe", "describe_sample", "find_sample", "sample_lines", "summary_lines"]
+__all__ = ["describe", "describe_sample", "find_sample", "inspect_text", "sample_lines", "summary_lines"]
 
 
 def describe(store: Store) -> dict[str, Any]:
@@ -98,7 +102,7 @@ def find_sample(store: Store, text: str) -> int:
     try:
         return store.find(text)
     except NotFoundError:
-        if text.lstrip("-").isdigit():
+        if re.fullmatch("-?[0-9]{1,18}", text):
             return store.number(int(text))
         raise
 
@@ -135,3 +139,26 @@ def sample_lines(store: Store, number: int) -> list[str]:
     lines += [f"field     {suffix}: {size:,} bytes" for suffix, size in found["fields"].items()]
     lines += [f"column    {name}: {value}" for name, value in found["columns"].items() if name not in {"label", "name"}]
     return lines
+
+
+def inspect_text(path: str, split: str | None, sample: str | None, *, as_json: bool) -> str:
+    """What the `inspect` commands print.
+
+    Args:
+        path: a store, or a folder of splits.
+        split: one of them; None takes all.
+        sample: number or source name of one sample, instead of the whole.
+        as_json: one JSON object instead of lines.
+
+    Raises:
+        PackerError: there is no such store, split or sample.
+    """
+    if sample is not None:
+        store = open_store(path, split)
+        number = find_sample(store, sample)
+        return json.dumps(describe_sample(store, number)) if as_json else "\n".join(sample_lines(store, number))
+    stores = [open_store(f) for f in store_folders(Path(path))] if split is None else [open_store(path, split)]
+    if not as_json:
+        return "\n\n".join("\n".join(summary_lines(store)) for store in stores)
+    found = [describe(store) for store in stores]
+    return json.dumps(found[0] if len(found) == 1 else {"stores": found})

@@ -38,6 +38,9 @@ def build(ctx: click.Context, /, source: str, target: str, size: str, **options:
       packer build imagefolder/ out.lmdb --resize 256 --fit crop
       packer build photos/ photos-256/ --resize 256 --val 0.05 --group-by '^([^/]+)/'
     """
+    explicit = ctx.get_parameter_source("size") is not click.core.ParameterSource.DEFAULT
+    if explicit and target.rstrip("/").endswith(".lmdb"):
+        raise UsageError(f"--size is {size!r}, but an LMDB store has no shards: leave it out")
     _run(ctx, source, target, size, options)
 
 

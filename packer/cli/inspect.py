@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from packer.cli.options import output_options
@@ -24,20 +22,6 @@ def inspect(store: str, split: str | None, sample: str | None, *, as_json: bool,
       packer inspect out.lmdb
       packer inspect out.lmdb --sample n0001/img_000001.JPEG
     """
-    from pathlib import Path
+    from packer_reader.summary import inspect_text
 
-    from packer_reader.stores.open import open_store, store_folders
-    from packer_reader.summary import describe, describe_sample, find_sample, sample_lines, summary_lines
-
-    if sample is not None:
-        opened = open_store(store, split)
-        number = find_sample(opened, sample)
-        click.echo(json.dumps(describe_sample(opened, number)) if as_json else "\n".join(sample_lines(opened, number)))
-        return
-    folders = store_folders(Path(store)) if split is None else [open_store(store, split).path]
-    stores = [open_store(folder) for folder in folders]
-    if as_json:
-        found = [describe(opened) for opened in stores]
-        click.echo(json.dumps(found[0] if len(found) == 1 else {"stores": found}))
-    else:
-        click.echo("\n\n".join("\n".join(summary_lines(opened)) for opened in stores))
+    click.echo(inspect_text(store, split, sample, as_json=as_json))

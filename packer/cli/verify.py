@@ -36,15 +36,7 @@ def verify(ctx: click.Context, /, store: str, *, full: bool, as_json: bool, quie
     for folder in store_folders(Path(store)):
         progress.begin("verifying", _samples(folder) if full else 0)
         for finding in check_store(folder, full=full, progress=lambda samples: progress.advance(samples, 0, 0)):
-            found.append(
-                {
-                    "store": str(folder),
-                    "file": finding.file,
-                    "what": finding.what,
-                    "key": finding.key,
-                    "source": finding.source,
-                }
-            )
+            found.append(finding.to_json(folder))
             if not as_json:
                 click.echo(f"{folder}/{finding}")
     progress.close()

@@ -6,6 +6,7 @@ heartbeat, the file's modification time, is old.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -58,7 +59,8 @@ class Lock:
     def release(self) -> None:
         """Give it back."""
         self.stop()
-        self._path.unlink(missing_ok=True)
+        if _read(self._path) == _me():
+            self._path.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """End the heartbeat; the file stays, for whoever removes the folder with it."""
@@ -68,10 +70,8 @@ class Lock:
 
     def _keep_alive(self) -> None:
         while not self._stop.wait(HEARTBEAT):
-            try:
+            with contextlib.suppress(OSError):  # a network file system may fail once and recover
                 os.utime(self._path)
-            except OSError:
-                return
 
     def _refuse_or_clear(self) -> None:
         holder = _read(self._path)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from packer.output.lock import Lock
@@ -14,7 +16,6 @@ from packer_reader.format.names import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 __all__ = ["Staging"]
 
@@ -38,11 +39,18 @@ class Staging:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
+        except OSError as error:
+            raise os_error(error, "creating", self.path) from None
+        try:
+            self._remove_remains()
             self._recover()
             if not self._resume:
                 self.clear()
-        except OSError as error:
-            raise os_error(error, "creating", self.path) from None
+        except BaseException as error:
+            self._lock.release()
+            if isinstance(error, OSError):
+                raise os_error(error, "clearing", self.path) from None
+            raise
         self._had_work = self.resumable
         return self
 
@@ -60,6 +68,12 @@ class Staging:
         except OSError:
             gone = self.path
         shutil.rmtree(gone, ignore_errors=True)
+
+    def _remove_remains(self) -> None:
+        """Remove what builds that were killed while they cleaned up have left beside this folder."""
+        for remains in self.path.parent.glob(f"{glob.escape(self.path.name)}.[0-9]*"):
+            if not Path(f"/proc/{remains.suffix[1:]}").exists():
+                shutil.rmtree(remains, ignore_errors=True)
 
     def _recover(self) -> None:
         """Find out how far an earlier publication came: the mark says what was about to get the target's name."""

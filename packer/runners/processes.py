@@ -61,9 +61,13 @@ def _uninterrupted() -> Iterator[None]:
         yield
         return
     pending: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda seen, _: pending.append(seen)) for number in numbers}
+    before: dict[int, Any] = {}
     try:
+        for number in map(int, (signal.SIGINT, signal.SIGTERM)):
+            handler = signal.getsignal(number)
+            if handler is not None:  # None: set by something other than Python, which could not be put back
+                before[number] = handler
+                signal.signal(number, lambda seen, _: pending.append(seen))
         yield
     finally:
         for number, handler in before.items():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import struct
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,14 +27,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from packer_reader.errors import SampleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Picture", "decode"]
 
 Pixels = npt.NDArray[np.uint8]
 
-# Our own limit is checked on the header before anything is decoded.
-Image.MAX_IMAGE_PIXELS = None
 _ORIENTATION = 0x0112
 Image.init()
 _FORMATS: list[str] = [
@@ -145,7 +144,7 @@ def _upright(pixels: Pixels, turn: int) -> Pixels:
 
 
 def _pillow(data: bytes, *, gray: bool, max_pixels: int) -> Picture:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _no_limit_but_ours():
         warnings.simplefilter("ignore")
         try:
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
@@ -166,6 +165,16 @@ def _pillow(data: bytes, *, gray: bool, max_pixels: int) -> Picture:
     codec = {"jpeg": "jpg", "mpo": "jpg"}.get(codec, codec) + ("16" if deep or stored.startswith("I") else "")
     plain = not turned and frames == 1 and stored == ("L" if gray else "RGB")
     return Picture(pixels, codec, plain=plain and codec in {"png", "webp"})
+
+
+@contextmanager
+def _no_limit_but_ours() -> Iterator[None]:
+    """Pillow's limit on pixels is lifted for a moment: ours is checked on the header before anything is decoded."""
+    before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+    try:
+        yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
 
 
 def _is_deep_png(data: bytes) -> bool:

@@ -255,10 +255,12 @@ class Store:
             raise DamageError(f"{str(self.path)!r} was replaced while it was read: open it again")
 
     def _damage(self, shard: int, index: Index, row: int, number: int) -> DamageError:
-        return DamageError(
+        error = DamageError(
             f"{self.shard_name(shard)} in {str(self.path)!r} is damaged at key {int(index.key[row])} (sample {number}, "
             f"made from {self.source(number)!r}): run `packer verify --full {self.path}`, then copy it again or rebuild"
         )
+        error.sample = number
+        return error
 
     def _load_table(self) -> Mapping[str, Array]:
         listed = self.manifest.files.get(SHARDS)

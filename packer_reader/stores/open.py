@@ -110,16 +110,18 @@ def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
         return _open_split(folder, split)
     store = _open(folder)
     if split is not None and split != store.manifest.split:
-        raise NotFoundError(
-            f"{str(folder)!r} is split {store.manifest.split!r}, not {split!r}: give the folder above it"
-        )
+        found = f"split {store.manifest.split!r}" if store.manifest.split else "a store without splits"
+        raise NotFoundError(f"{str(folder)!r} is {found}, not {split!r}: leave split out, or give another folder")
     return store
 
 
 def _open_split(folder: Path, split: str | None) -> Store:
     names = [found.name for found in store_folders(folder)]
     if split is None and len(names) > 1:
-        raise UsageError(f"{str(folder)!r} holds stores {', '.join(names)}: choose one with split=, or give its folder")
+        raise UsageError(
+            f"{str(folder)!r} holds stores {', '.join(names)}: choose a split (split= in Python, --split on the command "
+            "line), or give its folder"
+        )
     if split is not None and split not in names:
         raise NotFoundError(f"there is no split {split!r} in {str(folder)!r}: it has {', '.join(names)}")
     return _open(folder / (split or names[0]))

@@ -45,7 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("build", "src", "file/o"), 1, "is a file"),
         (("build", "src", "o", "--resize", "big"), 2, "--resize is 'big', it must be N or HxW in pixels"),
         (("build", "src", "o", "--resize", "0"), 2, "--resize is 0"),
-        (("build", "src", "o", "--fit", "crop"), 2, "--fit is 'crop', it must be used together with --resize"),
+        (("build", "src", "o", "--fit", "crop"), 2, "--fit crop says how an image meets --resize"),
         (("build", "src", "o", "--fit", "squash", "--resize", "8"), 2, "--fit is 'squash', it must be one of"),
         (("build", "src", "o", "--size", "lots"), 2, "--size is 'lots', it must be a number with B, KB"),
         (("build", "src", "o", "--size", "12XB"), 2, "--size is '12XB'"),
@@ -93,7 +93,7 @@ def test_a_split_that_is_not_there(run: Callable[..., Any], serials: Path, tmp_p
     result = run("inspect", tmp_path / "o", "--split", "test", exit_code=4)
     assert "there is no split 'test'" in result.stderr
     result = run("inspect", tmp_path / "o", "--sample", "0", exit_code=2)
-    assert "holds stores train, val: choose one" in result.stderr
+    assert "holds stores train, val: choose a split" in result.stderr
 
 
 def test_a_closed_pipe_is_no_traceback(tar_store: Path) -> None:

@@ -17,7 +17,7 @@ from packer_reader.errors import UsageError
     [
         ({"container": "zip"}, "--container is 'zip', it must be one of tar, lmdb"),
         ({"fit": "squash", "resize": (8,)}, "--fit is 'squash'"),
-        ({"fit": "crop"}, "--fit is 'crop', it must be used together with --resize"),
+        ({"fit": "crop"}, "--fit crop says how an image meets --resize: give --resize as well"),
         ({"encode": "bmp"}, "--encode is 'bmp'"),
         ({"quality": 0}, "--quality is 0, it must be a whole number from 1 to 100"),
         ({"quality": True}, "--quality is True"),
@@ -28,7 +28,7 @@ from packer_reader.errors import UsageError
         ({"resize": (224, 320)}, "--resize is '224x320', it must be one number with --fit shorter"),
         ({"val": 0.0}, "--val is 0.0"),
         ({"val": 1.0}, "--val is 1.0"),
-        ({"group_by": "x"}, "--val is None, it must be given together with --group-by"),
+        ({"group_by": "x"}, "--group-by is about the split that --val makes: give --val as well"),
         ({"val": 0.5, "group_by": "("}, "--group-by is '\\(', it must be a regular expression"),
         ({"val": 0.5, "group_by": "x", "stratify": True}, "--stratify is True"),
         ({"max_pixels": 0}, "--max-pixels is 0"),

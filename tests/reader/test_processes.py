@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 import packer_reader
 from packer import Job, Recipe, build
 from packer_reader import StreamDataset, loader
-from packer_reader.errors import BatchError, StateError, UsageError
+from packer_reader.errors import BatchError, DamageError, StateError, UsageError
 from tests.conftest import make_serials
 
 RANKS = """
@@ -106,6 +106,41 @@ def test_a_state_at_an_epochs_end_is_the_next_ones_beginning(workers: int, tar_s
     resumed = loader(stream(tar_store), num_workers=workers)
     resumed.load_state_dict(ended)
     assert ids_of(resumed) == ids_of(batches)
+
+
+def test_each_loader_has_a_state_of_its_own(tar_store: Path) -> None:
+    ds = stream(tar_store)
+    # torch resets persistent workers for a second iterator, so the first could not go on.
+    one, other = (loader(ds, num_workers=1, persistent_workers=False) for _ in range(2))
+    running = iter(one)
+    taken = [next(running)["id"].tolist() for _ in range(3)]
+    next(iter(other))
+    assert [one.state_dict()[n] for n in ("epoch", "samples")] == [0, 24]
+    next(iter(one))  # a peek
+    taken.append(next(running)["id"].tolist())
+    state = one.state_dict()
+    assert [state[n] for n in ("epoch", "samples")] == [0, 32]
+    resumed = loader(stream(tar_store), num_workers=0)
+    resumed.load_state_dict(state)
+    assert taken + ids_of(resumed) == ids_of(stream(tar_store))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("container", ["tar", "lmdb"])
+def test_a_store_replaced_while_it_is_read_is_noticed(container: Any, workers: int, tmp_path: Path) -> None:
+    source = make_serials(tmp_path / "src", 60)
+    recipes = [Recipe(container=container, seed=seed, encode="raw", shard_bytes=30_000) for seed in (0, 1)]
+    build(str(source), str(tmp_path / "o"), recipes[0], Job(workers=1))
+    ds = stream(tmp_path / "o")
+    build(str(source), str(tmp_path / "o"), recipes[1], Job(workers=1, overwrite=True))
+    with pytest.raises(DamageError, match="was replaced while it was read: open it again"):
+        list(DataLoader(ds, batch_size=None, num_workers=workers))
+    assert len(ids_of(stream(tmp_path / "o"))) == 8
+
+
+def test_a_buffer_in_quotes_needs_a_unit(tar_store: Path) -> None:
+    with pytest.raises(UsageError, match="give 10000 for samples"):
+        stream(tar_store, shuffle_buffer="10000")
 
 
 def test_the_state_knows_the_containers(tar_store: Path, serials: Path, tmp_path: Path) -> None:
