@@ -119,8 +119,8 @@ def _open_split(folder: Path, split: str | None) -> Store:
     names = [found.name for found in store_folders(folder)]
     if split is None and len(names) > 1:
         raise UsageError(
-            f"{str(folder)!r} holds stores {', '.join(names)}: choose a split (split= in Python, --split on the command "
-            "line), or give its folder"
+            f"{str(folder)!r} holds stores {', '.join(names)}: choose a split (split= in Python, --split on the "
+            "command line), or give its folder"
         )
     if split is not None and split not in names:
         raise NotFoundError(f"there is no split {split!r} in {str(folder)!r}: it has {', '.join(names)}")
