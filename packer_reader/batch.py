@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from packer_reader.crops import Crop
-    from packer_reader.format.manifest import FieldSpec, Manifest
+    from packer_reader.format.fields import FieldSpec
+    from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Store
 
 __all__ = ["Batch", "BatchReader", "BatchTuple", "Decode", "View", "guarded", "one_sample"]

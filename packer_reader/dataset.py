@@ -14,9 +14,9 @@ from packer_reader.arguments import check_transform, names, whole
 from packer_reader.batch import BatchReader, Decode, View, guarded, one_sample
 from packer_reader.epoch import EpochClock, Position
 from packer_reader.errors import BatchError, StateError, UsageError
-from packer_reader.order import ORDER_VERSION, Batches, OrderSpec, Tail, default_block
+from packer_reader.order import ORDER_VERSION, Batches, Tail
 from packer_reader.ranks import resolve_rank
-from packer_reader.sizes import parse_bytes
+from packer_reader.shuffle import order_of
 from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from packer_reader.crops import Crop, HorizontalFlip
-    from packer_reader.stores.base import Store
 
 __all__ = ["StreamDataset"]
 
@@ -116,7 +115,7 @@ class StreamDataset(IterableDataset[Any]):
             ragged=ragged,
             with_id=with_id,
         )
-        self._spec = _order(self.store, shuffle_buffer, seed, lanes, block)
+        self._spec = order_of(self.store, shuffle_buffer, seed, lanes, block)
         self._reader = BatchReader(self.store, view, self._spec.seed)
         self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1, 2**40)
         self._tail: Tail = _tail(self.batch_size, drop_last=drop_last, pad=pad)
@@ -278,32 +277,6 @@ class StreamDataset(IterableDataset[Any]):
             for place in range(len(numbers)):
                 sample = one_sample(batch, place)
                 yield self.transform(sample) if self.transform else sample
-
-
-def _order(store: Store, shuffle_buffer: int | str, seed: int, lanes: int, block: int | None) -> OrderSpec:
-    if not len(store):
-        raise BatchError(f"{store!r} has no samples")
-    seed = whole("seed", seed, 0, 2**64 - 1)
-    lanes = whole("lanes", lanes, 1, len(store))
-    mean = max(1, store.manifest.bytes // len(store))
-    window = _window(shuffle_buffer, mean)
-    sizes = store.container_sizes
-    if block is None:
-        block = default_block(mean, max(1, window), int(sizes.max()), shuffled=store.manifest.shuffled)
-    block = whole("block", block, 1, 2**40)
-    return OrderSpec(sizes, seed, max(1, window), block, lanes, shuffled=window > 0)
-
-
-def _window(shuffle_buffer: int | str, mean: int) -> int:
-    """The shuffle buffer in samples; at least one, unless it is 0."""
-    if isinstance(shuffle_buffer, str):
-        if shuffle_buffer.strip().isdecimal():
-            raise UsageError(
-                f"shuffle_buffer is {shuffle_buffer!r}: give {shuffle_buffer.strip()} for samples, '256MB' for bytes"
-            )
-        size = parse_bytes(shuffle_buffer, "shuffle_buffer")
-        return max(1, size // mean) if size else 0
-    return whole("shuffle_buffer", shuffle_buffer, 0, 2**40)
 
 
 def _tail(batch_size: int | None, *, drop_last: bool, pad: bool) -> Tail:

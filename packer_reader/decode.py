@@ -17,7 +17,7 @@ import numpy.typing as npt
 from packer_reader.errors import DamageError, MissingError
 
 if TYPE_CHECKING:
-    from packer_reader.format.manifest import FieldSpec
+    from packer_reader.format.fields import FieldSpec
 
 __all__ = ["decode_field", "decode_image"]
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from packer_reader.permutation import key, scatter, shuffle
 
-__all__ = ["ORDER_VERSION", "Batches", "EpochOrder", "OrderSpec", "Tail", "default_block"]
+__all__ = ["ORDER_VERSION", "Batches", "EpochOrder", "OrderSpec", "Tail"]
 
 Ints = npt.NDArray[np.int64]
 Tail = Literal["keep", "drop", "pad"]
@@ -37,22 +37,6 @@ _SLOT_GROUP = 256
 """Slots are looked up in aligned groups: one call of `scatter` on 256 costs what a call on one does."""
 _BLOCK, _BASE_CELL, _OUTPUT_CELL, _LANES, _TURN = 1, 2, 3, 4, 5
 """First parts of the hash keys."""
-
-
-def default_block(mean_bytes: int, window: int, largest: int, *, shuffled: bool) -> int:
-    """Samples per block: near 8 MiB, a small part of the window, dividing the largest container evenly.
-
-    Args:
-        mean_bytes: mean stored size of a sample, in bytes.
-        window: the shuffle buffer in samples.
-        largest: samples of the largest container.
-        shuffled: whether the store was shuffled when written; otherwise a window needs many more blocks.
-    """
-    part = window // 16 if shuffled else window // 256
-    mean = max(1, mean_bytes)
-    wanted = max(1, min((8 << 20) // mean, max((64 << 10) // mean, part)))
-    pieces = max(1, (2 * largest + wanted) // (2 * wanted))
-    return max(1, -(-largest // pieces))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ FORMAT = BASE | {"packer_reader.format"}
 STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
 READER = STORES | {
     "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.order", "packer_reader.epoch",
-    "packer_reader.ranks", "packer_reader.arguments",
+    "packer_reader.ranks", "packer_reader.arguments", "packer_reader.shuffle",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
 }  # fmt: skip
 SHARED = STORES | {"packer_reader.check", "packer_reader.summary", "packer_reader.resize"}

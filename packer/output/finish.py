@@ -16,7 +16,8 @@ from packer.rows import read_rows
 from packer_reader.errors import SourceError
 from packer_reader.format.columns import COLUMN_MAGIC, canonical_json, frame_bytes
 from packer_reader.format.digest import ContentDigest
-from packer_reader.format.manifest import FieldSpec, Manifest, manifest_bytes
+from packer_reader.format.fields import FieldSpec
+from packer_reader.format.manifest import Manifest, manifest_bytes
 from packer_reader.format.names import (
     CLASSES,
     DATA_FILE,

@@ -14,7 +14,7 @@ from packer.transforms.encode import encode
 from packer.transforms.geometry import Geometry, fit
 from packer_reader.decode import decode_image
 from packer_reader.errors import SampleError, StoreError
-from packer_reader.format.manifest import FieldSpec
+from packer_reader.format.fields import FieldSpec
 from packer_reader.resize import resize
 
 if TYPE_CHECKING:

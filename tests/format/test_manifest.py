@@ -10,7 +10,9 @@ import pytest
 
 from packer_reader.errors import FormatError, VersionError
 from packer_reader.format.columns import canonical_json
-from packer_reader.format.manifest import MAX_MANIFEST, FieldSpec, Manifest, manifest_bytes, parse_manifest, problems
+from packer_reader.format.fields import FieldSpec
+from packer_reader.format.manifest import MAX_MANIFEST, Manifest, manifest_bytes, parse_manifest
+from packer_reader.format.problems import problems
 
 HASH = "ab" * 32
 MANIFEST = Manifest(

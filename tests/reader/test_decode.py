@@ -14,7 +14,7 @@ from packer.transforms.encode import encode
 from packer_reader.crops import CenterCrop, Draw, HorizontalFlip, RandomResizedCrop, Resize
 from packer_reader.decode import decode_field, decode_image
 from packer_reader.errors import DamageError, UsageError
-from packer_reader.format.manifest import FieldSpec
+from packer_reader.format.fields import FieldSpec
 from packer_reader.sizes import format_bytes, parse_bytes
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)

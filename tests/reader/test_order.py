@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer_reader.order import Batches, EpochOrder, OrderSpec, Tail, default_block
+from packer_reader.order import Batches, EpochOrder, OrderSpec, Tail
+from packer_reader.shuffle import default_block
 from tests.strategies import order_specs
 
 
