@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 import tracemalloc
 
 import numpy as np
@@ -150,14 +149,12 @@ def test_golden_digests(block: int, window: int, lanes: int, digest: str) -> Non
 
 def test_a_billion_samples_cost_a_window() -> None:
     tracemalloc.start()
-    started = time.monotonic()
     batches = Batches(OrderSpec(np.full(100_000, 10_000), 0, 10_000, 100), 3, 256)
     ids = batches.batch(3_000_000)[0]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert ids[:6].tolist() == [351023111, 132551429, 542478950, 559167989, 316748313, 813659292]
     assert peak < 30e6
-    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(
