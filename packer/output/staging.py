@@ -147,8 +147,9 @@ class Staging:
         except (OSError, ValueError):
             earlier = None
         if earlier is None or not self.resumable:
-            if self.resumable:  # nobody knows any more what the work here was for
-                shutil.rmtree(self.path / "work")
+            # Nothing has been finished here, or nobody knows any more what for.
+            for leftover in (self.store, self.path / "work"):
+                shutil.rmtree(leftover, ignore_errors=True)
             partial = path.with_suffix(".partial")
             partial.write_text(json.dumps(identity, sort_keys=True))
             partial.replace(path)

@@ -275,6 +275,14 @@ def test_work_of_an_unknown_job_is_not_used(tmp_path: Path) -> None:
     assert min(packer_reader.open(tmp_path / "o")[0]["image"].shape[:2]) == 32
 
 
+def test_what_a_build_began_and_never_finished_is_not_published(serials: Path, tmp_path: Path) -> None:
+    store = tmp_path / ".o.packing" / "store"
+    store.mkdir(parents=True)
+    (store / "data.mdb").write_bytes(b"of an LMDB build that was killed at once")
+    build(str(serials), str(tmp_path / "o"), Recipe(), ONE)
+    assert list(check_store(tmp_path / "o", full=True)) == []
+
+
 @pytest.mark.parametrize("encode", ["png", "raw"])
 def test_every_change_of_codec_is_counted(encode: Any, tmp_path: Path) -> None:
     report = build(str(make_photos(tmp_path / "src", 4)), str(tmp_path / "o"), Recipe(encode=encode), ONE)
