@@ -144,9 +144,13 @@ class Drive:
         self._flying.add(self.executor.submit(self.sink.assemble(), self.job, plan))
 
     def _release(self, plan: ShardPlan) -> None:
+        """A shard is finished: fragments that lie in finished shards as a whole can go."""
+        if self.sink.moves_data:
+            return
         for run in plan.runs:
-            self._left[run.unit] = self._left.get(run.unit, 0) - (run.stop - run.first)
+            self._left[run.unit] -= run.stop - run.first
             if self._left[run.unit] == 0:
+                del self._left[run.unit]
                 self._forget(run.unit)
 
     def _forget(self, unit: int) -> None:

@@ -110,11 +110,6 @@ class Recipe:
         """(height, width) that crop, pad and stretch aim at; None without `resize`."""
         return None if self.resize is None else (self.resize[0], self.resize[-1])
 
-    @property
-    def fixed_size(self) -> bool:
-        """Whether every image gets the same size."""
-        return self.resize is not None and self.upscale and self.fit in {"stretch", "crop", "pad"}
-
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON keeps it; two equal recipes give equal documents."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}

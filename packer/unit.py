@@ -23,6 +23,7 @@ from packer.sinks.fragment import FRAGMENTS
 from packer.sources.refs import RefTable
 from packer_reader.errors import SampleError
 from packer_reader.format.columns import COLUMN_MAGIC, frame_bytes, join_strings
+from packer_reader.format.record import MAX_FIELD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +85,8 @@ class UnitDone:
     written: int
     skipped: int
     source_bytes: int
+    name_bytes: int
+    """Of the written samples' source names."""
     data: tuple[int, int]
     """Bytes and CRC-32 of the fragment."""
     rows: tuple[int, int]
@@ -159,6 +162,7 @@ def convert_unit(job: SplitJob, unit: int) -> UnitDone:
         written=len(rows.keys),
         skipped=len(problems),
         source_bytes=sum(ref.size for ref in refs),
+        name_bytes=len(arrays["name.bytes"]),
         data=(fragment.bytes, fragment.crc),
         rows=(len(frame), zlib.crc32(frame)),
         problem=f"{problems[0].name!r}: {problems[0].reason}" if problems else None,
@@ -198,6 +202,8 @@ def stored_fields(job: SplitJob, raw: RawSample) -> tuple[list[bytes], StoredIma
         if job.classes is not None:
             document["class"] = job.classes[raw.ref.label]
         blobs.append(json.dumps(document, sort_keys=True).encode())
+    if max(map(len, blobs)) > MAX_FIELD:
+        raise SampleError("too-large", f"a stored field has at most {MAX_FIELD} bytes (--encode, --resize)")
     return blobs, image
 
 

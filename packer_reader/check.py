@@ -120,15 +120,14 @@ def _files(path: Path, listed: dict[str, tuple[int, str]], *, full: bool) -> Ite
 
 def _strangers(path: Path, known: set[str]) -> list[str]:
     """Files, links and folders that belong to no store, relative to this one."""
-    folders = {"columns"}
-    found = {p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_symlink() or not p.is_dir()}
-    found |= {p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_dir() and not p.is_symlink()} - folders
+    columns = path / "columns"
+    found = {p.relative_to(path).as_posix() for p in path.rglob("*") if p != columns or p.is_symlink()}
     return sorted(found - known)
 
 
 def _samples(store: Store, damaged: set[str], *, full: bool, progress: Callable[[int], None]) -> Iterator[Finding]:
     """Indexes against each other and, in full, fields against their CRC and decoder."""
-    unreadable = {name for name in damaged if not _has_size(store, name)}
+    unreadable = _unreadable(store, damaged)
     digest, last, whole = ContentDigest(store.manifest.suffixes), -1, True
     for shard in range(store.manifest.shards):
         if store.index_name(shard) in damaged:
@@ -172,7 +171,7 @@ def _sums(store: Store) -> Iterator[Finding]:
 
 
 def _fields(store: Store, shard: int, index: Index, progress: Callable[[int], None]) -> Iterator[Finding]:
-    first = int(store.table["samples"][:shard].sum())
+    first = store.first(shard)
     for row in range(len(index)):
         number = first + row
         try:
@@ -188,15 +187,17 @@ def _fields(store: Store, shard: int, index: Index, progress: Callable[[int], No
     progress(len(index) % 256)
 
 
-def _has_size(store: Store, name: str) -> bool:
-    """Whether a damaged file is at least there and whole, so that its samples can be looked at one by one."""
-    sizes = {file: size for file, size, _ in store.shard_files()}
+def _unreadable(store: Store, damaged: set[str]) -> set[str]:
+    """Damaged files that are gone or of another size, so that their samples cannot be looked at one by one."""
+    sizes = {file: size for file, size, _ in store.shard_files()} if damaged else {}
     sizes |= {file: entry["bytes"] for file, entry in store.manifest.files.items()}
-    try:
-        check_size(store.path / name, sizes.get(name))
-    except StoreError:
-        return False
-    return True
+    found = set()
+    for name in damaged:
+        try:
+            check_size(store.path / name, sizes.get(name))
+        except StoreError:
+            found.add(name)
+    return found
 
 
 def _source(store: Store, number: int) -> str | None:
@@ -230,11 +231,13 @@ def _tar_names(path: Path) -> list[str]:
 
 
 def _lmdb_names(store: Store, index: Index) -> list[str]:
+    """Members that an index run is about; the values at its borders may hold samples of its neighbours as well."""
     names, values = list[str](), index.value
     assert values is not None
+    low, high = int(index.key[0]), int(index.key[-1])
     rows = np.flatnonzero(np.diff(values, prepend=values[:1] + np.uint64(1)))
     for row in rows.tolist():
         value = store.data(0, index, row)
         for key, fields in parse_value(int(values[row]), value).items():
-            names += [member_name(key, suffix) for suffix in fields]
+            names += [member_name(key, suffix) for suffix in fields if low <= key <= high]
     return names

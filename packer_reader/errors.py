@@ -140,7 +140,7 @@ class FormatError(StoreError):
     """
 
     def __init__(self, what: str, problems: Sequence[str]) -> None:
-        super().__init__(f"{what}: {'; '.join(problems)}")
+        super().__init__(f"{what}: {'; '.join(problems)} (copy the store again, or rebuild it)")
         self.what = what
         self.problems = tuple(problems)
 

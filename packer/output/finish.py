@@ -133,7 +133,9 @@ def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Total
         for problem in facts.problems:
             lines.write(canonical_json(problem.to_json()) + b"\n")
         for rows in _all_rows(facts, journal):
-            columns = columns or ColumnFiles(folder, rows, written, _name_bytes(facts, journal))
+            columns = columns or ColumnFiles(
+                folder, rows, written, sum(done.name_bytes for done in journal.units.values())
+            )
             columns.add(rows)
             totals.digest.add(rows.index)
             totals.statistics.add(rows)
@@ -158,10 +160,6 @@ def _all_rows(facts: StoreFacts, journal: Journal) -> Iterator[UnitRows]:
     job = facts.target.job
     for unit in sorted(journal.units):
         yield read_rows(job.rows_path(unit), job.suffixes)
-
-
-def _name_bytes(facts: StoreFacts, journal: Journal) -> int:
-    return sum(len(rows.arrays["name.bytes"]) for rows in _all_rows(facts, journal))
 
 
 def _fields(facts: StoreFacts, statistics: Statistics) -> tuple[FieldSpec, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from dataclasses import dataclass
@@ -50,12 +51,16 @@ class TarSink:
             if not _as_noted(self._target, shard):
                 del journal.shards[number]
         cutter, left, settled = self._fresh(), dict[int, int](), set[int]()
-        for unit in range(self._target.job.plan.units):
+        units = self._target.job.plan.units
+        for unit in range(units):
             if unit not in journal.units:
                 break
             lengths = self._lengths(unit)
             left[unit] = len(lengths)
-            for plan in cutter.feed(unit, lengths):
+            plans = cutter.feed(unit, lengths)
+            if unit == units - 1:
+                plans += cutter.close()
+            for plan in plans:
                 if plan.number in journal.shards:
                     for run in plan.runs:
                         left[run.unit] -= run.stop - run.first
@@ -124,6 +129,7 @@ def assemble_shard(job: SplitJob, plan: ShardPlan, folder: Path, prefix: str) ->
                     fragment.seek(start)
                     for size in _steps(stop - start):
                         chunk = fragment.read(size)
+                        _check_whole(chunk, size, job.data_path(run.unit))
                         digest.update(chunk)
                         out.write(chunk)
                         place += len(chunk)
@@ -138,6 +144,11 @@ def assemble_shard(job: SplitJob, plan: ShardPlan, folder: Path, prefix: str) ->
     return ShardDone(
         plan.number, plan.samples, place + len(END), digest.hexdigest(), len(index), hashlib.sha256(index).hexdigest()
     )
+
+
+def _check_whole(chunk: bytes, size: int, path: Path) -> None:
+    if len(chunk) != size:
+        raise OSError(errno.EIO, "a fragment was cut short", str(path))
 
 
 def _steps(total: int) -> list[int]:

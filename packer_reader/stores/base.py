@@ -48,8 +48,9 @@ class Store:
         self._table = self._load_table()
         self._ends = np.cumsum(self._table["samples"].astype(np.int64))
         self._indexes = Recent(self._map_index)
-        if (int(self._ends[-1]) if len(self._ends) else 0) != manifest.samples:
-            raise FormatError(SHARDS, [f"counts {self._ends[-1:]} samples, the manifest {manifest.samples}"])
+        counted = self.first(manifest.shards)
+        if counted != manifest.samples:
+            raise FormatError(SHARDS, [f"counts {counted} samples, the manifest {manifest.samples}"])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.manifest, self._identity)
@@ -145,7 +146,7 @@ class Store:
         found = []
         for number, shard in zip(numbers.tolist(), shards.tolist(), strict=True):
             index = self.index(shard)
-            row = number - (int(self._ends[shard]) - len(index))
+            row = number - self.first(shard)
             data = memoryview(self.data(shard, index, row))
             views = []
             for place in fields:
@@ -156,6 +157,10 @@ class Store:
                 views.append(view)
             found.append(tuple(views))
         return found
+
+    def first(self, shard: int) -> int:
+        """The number of a shard's first sample."""
+        return int(self._ends[shard - 1]) if shard else 0
 
     def index(self, shard: int) -> Index:
         """The index of a shard, mapped when it is used."""

@@ -101,8 +101,7 @@ class LmdbStore(Store):
                 "then copy it again or rebuild"
             ) from error
         if value is None:
-            number = int(self._ends[shard]) - len(index) + row
-            raise self._damage(shard, index, row, number)
+            raise self._damage(shard, index, row, self.first(shard) + row)
         return memoryview(value)
 
     def index_name(self, shard: int) -> str:

@@ -11,6 +11,7 @@ import packer_reader
 from packer import Job, Recipe, build
 from packer.output import publish as publishing
 from packer.output.staging import Staging
+from packer.unit import SplitJob, UnitDone, convert_unit
 from packer_reader.check import check_store
 from packer_reader.errors import OutputError, SampleError, SourceError, UsageError
 from tests.conftest import make_photos, make_serials
@@ -171,3 +172,31 @@ def test_an_empty_lock_is_stale_soon(serials: Path, tmp_path: Path) -> None:
     (tmp_path / ".o.packing" / "lock").touch()
     os.utime(tmp_path / ".o.packing" / "lock", (1, 1))
     assert build(str(serials), str(tmp_path / "o"), Recipe(), ONE).written == 60
+
+
+def test_a_build_killed_while_finishing_converts_nothing_again(
+    serials: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer.convert.publish", lambda *_, **__: (_ for _ in ()).throw(OutputError("stopped")))
+    with pytest.raises(OutputError, match="stopped"):
+        build(str(serials), str(tmp_path / "o"), Recipe(unit=7, shard_bytes=30_000), ONE)
+    monkeypatch.undo()
+    monkeypatch.setattr("packer.drive.convert_unit", lambda _, unit: pytest.fail(f"unit {unit} was converted again"))
+    assert build(str(serials), str(tmp_path / "o"), Recipe(unit=7, shard_bytes=30_000), ONE).written == 60
+    assert list(check_store(tmp_path / "o", full=True)) == []
+
+
+def test_a_fragment_cut_before_its_shard_is_made_is_an_error(
+    serials: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(job: SplitJob, unit: int) -> UnitDone:
+        done = convert_unit(job, unit)
+        os.truncate(job.data_path(unit), done.data[0] // 2)
+        return done
+
+    monkeypatch.setattr("packer.drive.convert_unit", cut)
+    with pytest.raises(OutputError, match="a fragment was cut short while writing"):
+        build(str(serials), str(tmp_path / "o"), Recipe(), ONE)
+    monkeypatch.undo()
+    build(str(serials), str(tmp_path / "o"), Recipe(), ONE)
+    assert list(check_store(tmp_path / "o", full=True)) == []

@@ -238,10 +238,19 @@ def test_a_lock_of_another_host_with_a_heartbeat_holds(tmp_path: Path) -> None:
 def test_a_journal_line_cut_short_is_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(
-        b'\n{"unit": 3, "written": 1, "skipped": 0, "source_bytes": 1, "data": [1, 2], "rows": [3, 4], "pro'
+        b'\n{"unit": 3, "written": 1, "skipped": 0, "source_bytes": 1, "name_bytes": 1, "data": [1, 2], "rows": [3, 4], '
     )
     assert Journal(path).load().units == {}
-    line = {"unit": 3, "written": 1, "skipped": 0, "source_bytes": 1, "data": [1, 2], "rows": [3, 4], "problem": None}
+    line = {
+        "unit": 3,
+        "written": 1,
+        "skipped": 0,
+        "source_bytes": 1,
+        "name_bytes": 1,
+        "data": [1, 2],
+        "rows": [3, 4],
+        "problem": None,
+    }
     path.write_bytes(path.read_bytes() + b"\n" + json.dumps(line).encode() + b"\n")
     assert list(Journal(path).load().units) == [3]
 

@@ -18,6 +18,7 @@ import packer_reader
 from packer import Job, Recipe, build
 from packer.sinks import lmdb as sink
 from packer.sinks.lmdb_pages import zero_undefined
+from packer_reader.check import check_store
 from packer_reader.stores.lmdb import transaction
 from tests.conftest import make_serials
 from tests.faults import tree
@@ -75,6 +76,18 @@ def test_the_file_is_not_larger_than_its_values_need(built: Path) -> None:
         assert env.stat()["entries"] == packer_reader.open(built).manifest.records == len(values)
     pages = sum(-(-(size + 16) // 4096) for size in values)
     assert (built / "data.mdb").stat().st_size <= 4096 * (pages + 12)
+
+
+def test_index_runs_may_end_inside_a_shared_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_serials(tmp_path / "src", 40)
+    (source / "a" / "00003.png").write_bytes(b"no picture")
+    monkeypatch.setattr(sink, "INDEX_RUN", 9)
+    build(str(source), str(tmp_path / "o.lmdb"), Recipe(container="lmdb"), Job(workers=1))
+    store = packer_reader.open(tmp_path / "o.lmdb")
+    assert (store.manifest.shards, store.manifest.records) == (5, 1)
+    assert list(check_store(tmp_path / "o.lmdb", full=True)) == []
+    for number in range(39):
+        assert store.encoded(number)["png"] == (source / store.source(number)).read_bytes()
 
 
 def test_the_old_engine_is_forced(serials: Path, tmp_path: Path) -> None:
