@@ -130,13 +130,14 @@ class BatchReader:
         Raises:
             BatchError: images differ in size and nothing makes them equal.
             NotFoundError: a field is missing.
+            UsageError: two fields would get one name.
         """
         self.store, self.view, self._seed = store, view, seed
-        self._places = view.chosen(store.manifest)
-        self._fields = [store.manifest.fields[place] for place in self._places]
+        places = view.chosen(store.manifest)
+        self._fields = [store.manifest.fields[place] for place in places]
         # Labels come from their column: no field is read for them.
         self._columns = {f.name for f in self._fields if f.kind == "label" and "label" in store.columns}
-        self._read = [place for place, f in zip(self._places, self._fields, strict=True) if f.name not in self._columns]
+        self._read = [place for place, f in zip(places, self._fields, strict=True) if f.name not in self._columns]
         for field in self._fields:
             if field.kind == "image":
                 self._check_stackable(field)
