@@ -164,6 +164,13 @@ def test_detection_says_what_is_wrong(tmp_path: Path, tar_store: Path) -> None:
         detect(str(tmp_path), "zip")
 
 
+def test_a_file_that_has_grown_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "1.png").open("wb") as file:
+        file.truncate(1 << 42)
+    with pytest.raises(SampleError, match="another size than when the source was listed"):
+        ImageFolder(str(tmp_path)).read(Ref("1.png", 3, 0, -1))
+
+
 @pytest.mark.parametrize(
     ("content", "failure"), [(None, "vanished"), (b"", "empty"), (b"longer than before", "vanished")]
 )
