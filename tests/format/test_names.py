@@ -29,7 +29,11 @@ def test_suffixes_that_readers_would_split_are_refused(suffix: object) -> None:
 @given(st.text(max_size=30))
 def test_a_line_stays_one_line(text: str) -> None:
     assert len(line_text(text).splitlines()) <= 1
-    assert line_text(text).encode().decode("unicode_escape" if text.isascii() else "utf-8") is not None
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=30))
+def test_an_escaped_name_can_be_read_back(text: str) -> None:
+    assert line_text(text).encode().decode("unicode_escape") == text
 
 
 def test_names_follow_from_numbers() -> None:
