@@ -32,7 +32,8 @@ def resize(pixels: Pixels, height: int, width: int) -> Pixels:
     if pixels.shape[:2] == (height, width):
         return pixels
     source: Any = torch.from_numpy(np.require(pixels, requirements=("C", "W")))[None].permute(0, 3, 1, 2)
-    # The view must look channels-last to torch, batch stride included: its kernel for that takes a third to a half of the time.
+    # The view must look channels-last to torch, batch stride included: its kernel for that takes a third to a half of
+    # the time.
     scaled = interpolate(source, size=(height, width), mode="bilinear", antialias=True, align_corners=False)
     result: Pixels = scaled[0].permute(1, 2, 0).contiguous().numpy()
     return result
