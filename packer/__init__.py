@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any
 from packer_reader._version import __version__
 
 if TYPE_CHECKING:
-    from packer.convert import Job, build
+    from packer.convert import build, write
+    from packer.job import Job
     from packer.recipe import Recipe
     from packer.report import Report
 
-__all__ = ["Job", "Recipe", "Report", "__version__", "build"]
+__all__ = ["Job", "Recipe", "Report", "__version__", "build", "write"]
 
-_HOMES = {"Job": "packer.convert", "Report": "packer.report", "build": "packer.convert", "Recipe": "packer.recipe"}
+_HOMES = {
+    "Job": "packer.job",
+    "Recipe": "packer.recipe",
+    "Report": "packer.report",
+    "build": "packer.convert",
+    "write": "packer.convert",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,183 +4,229 @@ from __future__ import annotations
 
 import os
 import platform
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from packer.drive import Drive, Watcher
+from packer.drive import Drive, Lane
+from packer.job import Job
 from packer.output.card import CARD, card_text
 from packer.output.finish import StoreFacts, finish_store
 from packer.output.journal import Journal
 from packer.output.publish import check_absent_or_ours, check_target, publish
 from packer.output.staging import Staging
-from packer.recipe import choose_codec
-from packer.report import make_report
-from packer.runners import RUNNERS, make_runner, stop_runner
+from packer.recipe import Recipe, choose_codec, size_name
+from packer.report import Run, make_report
+from packer.resources import check_room, crew, fitted
+from packer.reuse import MadeBy, plan_reuse
+from packer.runners import stop_runner
+from packer.scan import scan
 from packer.sinks.base import StoreTarget
 from packer.sinks.tar import TarSink
+from packer.sources.classes import known_classes
+from packer.sources.dataset import PythonDataset, wrap_dataset
 from packer.sources.detect import detect
-from packer.sources.refs import RefTable, RefWriter
+from packer.sources.refs import RefTable
 from packer.split import divide
 from packer.unit import SplitJob
-from packer_reader.errors import PackerError, SourceError, UsageError, os_error
+from packer_reader.errors import PackerError, UsageError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
-from packer_reader.machine import usable_cpus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
-    from packer.recipe import Recipe
     from packer.report import Report
     from packer.sinks.base import Sink
     from packer.sources.base import Listing, Source
     from packer.split import Split
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["Job", "build"]
+__all__ = ["build", "write"]
 
 
-class _Silent:
-    """A watcher that draws nothing."""
-
-    def begin(self, what: str, total: int) -> None:
-        """Nothing."""
-
-    def advance(self, samples: int, source_bytes: int, skipped: int) -> None:
-        """Nothing."""
-
-    def say(self, text: str) -> None:
-        """Nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """How a build is run; none of it shows in the bytes."""
-
-    workers: int | None = None
-    """Processes; None takes what this job may use of the machine."""
-    runner: str = "processes"
-    source_type: str | None = None
-    """None detects it."""
-    resume: bool = True
-    """Go on with an interrupted build of the same recipe and source."""
-    overwrite: bool = False
-    """Replace a store that we wrote."""
-    stop_on_error: bool = False
-    """Fail at the first sample that cannot be converted."""
-    watcher: Watcher = field(default_factory=_Silent)
-
-    def __post_init__(self) -> None:
-        if self.workers is not None and not 1 <= self.workers <= 1024:
-            raise UsageError(f"--workers is {self.workers!r}, it must be a whole number from 1 to 1024")
-        if self.runner not in RUNNERS:
-            raise UsageError(f"--runner is {self.runner!r}, it must be one of {', '.join(RUNNERS)}")
-
-
-def build(source: str, target: str, recipe: Recipe, job: Job | None = None) -> Report:
-    """Convert a source into a store, or into a folder of one store per split.
+def build(
+    source: str | Sequence[str], target: str, recipe: Recipe | Sequence[Recipe], job: Job | None = None
+) -> Report:
+    """Convert a source into a store, or into a folder of one store per split and size.
 
     Args:
-        source: the raw data.
+        source: the raw data, or several that are laid over each other.
         target: the store to make; a folder. Absent, or replaced with `job.overwrite`.
-        recipe: what to make.
+        recipe: what to make; several that differ in `resize` alone make a store of each size, decoding once.
         job: how to run it.
 
     Raises:
         PackerError: any failure; an interrupted build can be resumed by the same call.
     """
     job = job or Job()
-    started = time.monotonic()
+    paths = [source] if isinstance(source, str) else list(source)
+    origin = detect(paths, job.source_type, known_classes(job.classes) if job.classes else ())
+    return _make(origin, paths, target, recipe, job)
+
+
+def write(
+    dataset: Any,
+    out: str,
+    *,
+    fields: Mapping[str, Any] | None = None,
+    classes: Sequence[str] = (),
+    workers: int | None = None,
+    recipe: Recipe | Sequence[Recipe] | None = None,
+    job: Job | None = None,
+) -> Report:
+    """Convert a map-style data set (torch, Hugging Face, a list) into a store.
+
+    Args:
+        dataset: with `len` and `[i]`; it is pickled for the workers.
+        out: the store to make; LMDB if it ends in `.lmdb`.
+        fields: store field to key or number in a sample, such as `{"image": "img", "label": "fine_label"}`; `image` and
+            `label`, or the parts of a tuple, when left out.
+        classes: class names by index; the data set's own when left out.
+        workers: processes; what this job may use when left out.
+        recipe: what to make; pictures as they are when left out.
+        job: how to run it.
+
+    Raises:
+        PackerError: any failure.
+
+    Example:
+        packer.write(torchvision.datasets.CIFAR10("data"), "cifar.lmdb", workers=8)
+    """
+    job = job or Job()
+    if workers is not None:
+        job = replace(job, workers=workers)
+    if recipe is None:
+        recipe = Recipe(container="lmdb" if str(out).rstrip("/").endswith(".lmdb") else "tar")
+    return _make(wrap_dataset(dataset, fields, classes), [], str(out), recipe, job)
+
+
+def _make(origin: Source, paths: list[str], target: str, recipe: Recipe | Sequence[Recipe], job: Job) -> Report:
+    recipes = _sizes([recipe] if isinstance(recipe, Recipe) else list(recipe))
     # Links are resolved once, so that staging lies beside what is really replaced.
-    out = Path(os.path.realpath(target))
-    origin = detect(source, job.source_type)
-    check_target(out, Path(source), overwrite=job.overwrite)
-    with Staging(out, resume=job.resume) as staging:
+    out, run = Path(os.path.realpath(target)), Run()
+    check_target(out, [Path(path) for path in paths], overwrite=job.overwrite)
+    with Staging(out, resume=job.resume, tmp=Path(job.tmp) if job.tmp else None) as staging:
         try:
             check_absent_or_ours(out, overwrite=job.overwrite)
-            manifests, workers = _build(origin, staging, recipe, job)
+            stores = _build(origin, staging, fitted(recipes, job), job, run)
             publish(staging, out, overwrite=job.overwrite)
         except OSError as error:
             raise os_error(error, "writing", error.filename or staging.path) from error
         staging.published = True
-    return make_report(target, manifests, workers, time.monotonic() - started)
+    run.ended("finish")
+    return make_report(target, stores, run)
 
 
-def _build(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[list[Manifest], int]:
-    staging.refs.mkdir(exist_ok=True)
-    job.watcher.begin("scanning", 0)
-    with RefWriter(staging.refs) as refs:
-        listing = source.scan(refs)
-    for notice in [*listing.notices, *_left_out(listing)]:
-        job.watcher.say(notice)
-    if job.stop_on_error and listing.problems:
-        first = listing.problems[0]
-        raise SourceError(
-            f"{first.name!r}: {first.reason}: repair or remove it, or leave out --on-error stop to skip it"
-        )
-    versions = _versions(recipe)
-    staging.agree({"recipe": recipe.to_json(), "listing": listing.digest, "versions": versions})
-    splits = divide(recipe, listing, RefTable(staging.refs))
-    units = sum(-(-split.count // recipe.unit) for split in splits)
-    workers = max(1, min(job.workers or usable_cpus(), units))
-    executor = make_runner(job.runner, workers)
-    manifests = []
+def _sizes(recipes: list[Recipe]) -> list[Recipe]:
+    """The recipes of one build, refused when they are not one job at several sizes."""
+    if not recipes or any(replace(recipe, resize=recipes[0].resize) != recipes[0] for recipe in recipes):
+        raise UsageError("recipes of one build must differ in resize alone")
+    names = [size_name(recipe) for recipe in recipes]
+    if len(set(names)) < len(names):
+        raise UsageError(f"--resize is given twice with the same size: {', '.join(names)}")
+    return recipes
+
+
+@dataclass(frozen=True)
+class _Build:
+    """What all stores of one build have in common."""
+
+    job: Job
+    run: Run
+    staging: Staging
+    source: Source
+    listing: Listing
+    refs: RefTable
+    recipes: list[Recipe]
+    """One per size."""
+    versions: Mapping[str, str]
+
+
+def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, run: Run) -> dict[str, list[Manifest]]:
+    """Every store of the build, whole but not published; their manifests by size."""
+    if isinstance(source, PythonDataset):
+        source = source.stored_at(staging.path / "dataset.pickle")
+    source, listing = scan(source, staging.refs, job)
+    whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, _versions(recipes[0]))
+    run.ended("scan")
+    asked = [recipe.to_json() for recipe in recipes]
+    staging.agree(
+        {"recipe": asked[0] if len(asked) == 1 else asked, "listing": listing.digest, "versions": whole.versions}
+    )
+    splits = divide(recipes[0], listing, whole.refs)
+    executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable)
+    stores: dict[str, list[Manifest]] = {size_name(recipe): [] for recipe in recipes}
     try:
+        executor.submit(os.getpid).result()  # a worker has loaded
+        run.ended("start")
         job.watcher.begin("converting", sum(split.count for split in splits))
         for split in splits:
-            target = _target(staging, source, recipe, listing, split)
-            manifests.append(_convert_split(target, split, listing, versions, (executor, workers, job)))
+            for found, manifest in zip(stores.values(), _convert_split(whole, split, executor), strict=True):
+                found.append(manifest)
     except BaseException:
         stop_runner(executor)
         raise
     executor.shutdown()
-    if splits[0].name and recipe.container == "tar":
-        (staging.store / CARD).write_text(card_text([m.split for m in manifests if m.split]), encoding="ascii")
-    return manifests, workers
+    if splits[0].name and recipes[0].container == "tar":
+        for folder in [staging.store / name for name in stores] if len(stores) > 1 else [staging.store]:
+            (folder / CARD).write_text(card_text([split.name for split in splits if split.name]), encoding="ascii")
+    return stores
 
 
-def _left_out(listing: Listing) -> list[str]:
-    """What has no extension of an image, in words."""
-    if not listing.ignored:
-        return []
-    kinds = ", ".join(f"{count} {suffix or 'without one'}" for suffix, count in listing.ignored.most_common(5))
-    return [f"{listing.ignored.total()} files were left out for their extension: {kinds}"]
+def _convert_split(whole: _Build, split: Split, executor: Executor) -> list[Manifest]:
+    run, job = whole.run, whole.job
+    targets = [_target(whole, split, recipe) for recipe in whole.recipes]
+    check_room([target.job for target in targets], executor, whole.staging.path, run.workers)
+    lanes = [Lane(target.job, _sink(target), Journal(target.job.work / "journal.jsonl").load()) for target in targets]
+    shards = Drive(lanes, executor, job.watcher, run.workers, job.stop_on_error).run()
+    run.ended("convert")
+    manifests = []
+    for target, lane, done in zip(targets, lanes, shards, strict=True):
+        ended = lane.sink.finish()
+        if ended.get("oversized"):
+            job.watcher.say(f"{ended['oversized']} samples are larger than --size and have a shard of their own")
+        facts = StoreFacts(target, split.name, whole.listing, split.problems, whole.versions, ended.get("records"))
+        manifest = finish_store(facts, lane.journal, done)
+        if manifest.counts["found"] != split.count + len(split.problems):
+            raise PackerError(
+                f"{manifest.counts['found']} samples were accounted for instead of "
+                f"{split.count + len(split.problems)}: please report this; no store was written"
+            )
+        manifests.append(manifest)
+    run.ended("finish")
+    return manifests
 
 
-def _target(staging: Staging, source: Source, recipe: Recipe, listing: Listing, split: Split) -> StoreTarget:
-    folder = staging.store / split.name if split.name else staging.store
+def _target(whole: _Build, split: Split, recipe: Recipe) -> StoreTarget:
+    """Where one store grows, and what its workers need to know."""
+    staging, listing = whole.staging, whole.listing
+    name = "/".join(filter(None, (size_name(recipe) if len(whole.recipes) > 1 else "", split.name)))
+    folder = staging.store / name
     folder.mkdir(parents=True, exist_ok=True)
-    work = staging.work(split.name)
-    work.mkdir(parents=True, exist_ok=True)
+    work = staging.work(name)
     members = None
     if split.members is not None:
         members = work / "members.bin"
         split.members.tofile(members)
-    codec = choose_codec(recipe, listing.suffixes)
-    job = SplitJob(recipe, source, staging.refs, members, split.count, codec, listing.classes, work)
+    job = SplitJob(
+        recipe=recipe,
+        source=whole.source,
+        refs=staging.refs,
+        members=members,
+        count=split.count,
+        codec=choose_codec(recipe, listing.suffixes),
+        classes=listing.classes,
+        work=work,
+        units=staging.units(name),
+        labelled=listing.labelled,
+    )
+    if whole.job.reuse is not None:
+        made = MadeBy(recipe, job.codec, whole.versions)
+        reuse, whole.run.reused = plan_reuse(whole.job.reuse, made, whole.refs, work / "reuse.bin")
+        job = replace(job, reuse=reuse)
     return StoreTarget(job, folder, split.name or DEFAULT_PREFIX)
-
-
-def _convert_split(
-    target: StoreTarget, split: Split, listing: Listing, versions: dict[str, str], run: tuple[Executor, int, Job]
-) -> Manifest:
-    executor, workers, job = run
-    journal = Journal(target.job.work / "journal.jsonl").load()
-    sink = _sink(target)
-    shards = Drive(target.job, sink, journal, executor, job.watcher, workers, job.stop_on_error).run()
-    ended = sink.finish()
-    if ended.get("oversized"):
-        job.watcher.say(f"{ended['oversized']} samples are larger than --size and have a shard of their own")
-    facts = StoreFacts(target, split.name, listing, split.problems, versions, ended.get("records"))
-    manifest = finish_store(facts, journal, shards)
-    if manifest.counts["found"] != split.count + len(split.problems):
-        raise PackerError(
-            f"{manifest.counts['found']} samples were accounted for instead of "
-            f"{split.count + len(split.problems)}: please report this; no store was written"
-        )
-    return manifest
 
 
 def _sink(target: StoreTarget) -> Sink:

@@ -1,28 +1,33 @@
 """The loop that keeps workers busy: units out of order, shards in order, a line in the journal for each.
 
 The driver moves no data of tar stores: it sends unit numbers out, cuts shards from the sizes that come back, and sends
-shards out to be assembled by the same workers.
+shards out to be assembled by the same workers. A worker that dies costs the unit it was at, which is done again; the
+sample that ends two workers is skipped.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections import deque
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from collections import defaultdict, deque
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from packer.unit import SplitJob, UnitDone, convert_unit
+from packer.unit import SplitJob, UnitDone, convert_unit, reached
 from packer_reader.errors import SampleError, WorkerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from packer.output.journal import Journal, ShardDone
     from packer.sinks.base import Sink
     from packer.sinks.cut import ShardPlan
 
-__all__ = ["Drive", "Watcher"]
+__all__ = ["Drive", "Lane", "Watcher"]
+
+_DEATHS = 4
+"""Workers that may die at one unit without a sample that two of them were at."""
 
 
 class Watcher(Protocol):
@@ -38,124 +43,193 @@ class Watcher(Protocol):
         """A sentence that a user should see."""
 
 
-@dataclass
-class Drive:
-    """One split's conversion."""
+@dataclass(eq=False)
+class Lane:
+    """One store that grows: a split at one size."""
 
     job: SplitJob
     sink: Sink
     journal: Journal
+    left: dict[int, int] = field(default_factory=dict)
+    """Samples of a unit that lie in no finished shard yet."""
+    settled: set[int] = field(default_factory=set)
+    """Units that need no fragment any more."""
+
+    def forget_damaged(self) -> None:
+        """Drop units that were never done, and those whose files are gone or damaged, from the journal."""
+        units = self.journal.units
+        for unit, done in list(units.items()):
+            if not _as_noted(self.job.rows_path(unit), done.rows):
+                del units[unit]
+        self.settled = self.sink.settled(self.journal)
+        for unit, done in list(units.items()):
+            if unit not in self.settled and not _as_noted(self.job.data_path(unit), done.data):
+                del units[unit]
+
+    def take(self, unit: int) -> list[ShardPlan]:
+        """Take the next unit in order; returns shards that can be assembled now."""
+        done = self.journal.units[unit]
+        self.left[unit] = done.written
+        plans = self.sink.take(done)
+        if self.sink.moves_data or not done.written:
+            self._forget(unit)
+        return plans
+
+    def release(self, plan: ShardPlan) -> None:
+        """A shard is finished: fragments that lie in finished shards as a whole can go."""
+        if self.sink.moves_data:
+            return
+        for run in plan.runs:
+            self.left[run.unit] -= run.stop - run.first
+            if self.left[run.unit] == 0:
+                del self.left[run.unit]
+                self._forget(run.unit)
+
+    def _forget(self, unit: int) -> None:
+        """Delete a fragment that is no longer needed."""
+        self.job.data_path(unit).unlink(missing_ok=True)
+
+
+@dataclass
+class Drive:
+    """One split's conversion, at one or several sizes."""
+
+    lanes: list[Lane]
     executor: Executor
     watcher: Watcher
     workers: int = 1
     """Tasks that the executor runs at a time."""
     stop_on_error: bool = False
     """Raise at the first sample that cannot be converted."""
-    _flying: set[Future[Any]] = field(default_factory=set)
+    after_unit: Callable[[int], None] = lambda _: None
+    """Told the number of samples done so far."""
+    _flying: dict[Future[Any], Callable[[], None] | int] = field(default_factory=dict)
+    """Tasks under way: the unit, or how an assembly is sent out again."""
     _todo: deque[int] = field(default_factory=deque)
-    """Units not handed out yet, rising."""
-    _left: dict[int, int] = field(default_factory=dict)
-    """Samples of a unit that lie in no finished shard yet."""
-    _plans: dict[int, ShardPlan] = field(default_factory=dict)
-    """Shards being assembled, by number."""
+    """Units not handed out yet, rising but for those that come again."""
+    _at: dict[int, list[int | None]] = field(default_factory=lambda: defaultdict(list))
+    """By unit, the keys that workers were at when they died."""
+    _crashed: dict[int, frozenset[int]] = field(default_factory=lambda: defaultdict(frozenset))
+    """By unit, the keys that are skipped for having ended two workers."""
 
-    def run(self) -> list[ShardDone]:
-        """Convert what is not done yet; returns the shards in order.
+    def run(self) -> list[list[ShardDone]]:
+        """Convert what is not done yet; returns the shards in order, per lane.
 
         Raises:
-            WorkerError: a worker process died.
+            WorkerError: workers keep dying, and no single sample is to blame.
             SampleError: with `stop_on_error`, the first bad sample.
             OSError: the disk is full, or a file could not be written.
         """
-        try:
-            return self._run()
-        except BrokenExecutor:
-            raise WorkerError(
-                "a worker process died (out of memory, or a crash in a codec): free memory or lower --workers, and run "
-                "the same command again to go on"
-            ) from None
-
-    def _run(self) -> list[ShardDone]:
         self._find_todo()
-        for unit in range(self.job.plan.units):
-            while unit not in self.journal.units:
+        for unit in range(self.lanes[0].job.plan.units):
+            while not all(unit in lane.journal.units for lane in self.lanes):
                 self._submit(unit)
                 self._collect()
-            self._take(unit)
-        for plan in self.sink.close():
-            self._assemble(plan)
+            for lane in self.lanes:
+                for plan in lane.take(unit):
+                    self._assemble(lane, plan)
+        for lane in self.lanes:
+            for plan in lane.sink.close():
+                self._assemble(lane, plan)
         while self._flying:
             self._collect()
-        return [self.journal.shards[number] for number in sorted(self.journal.shards)]
+        return [[lane.journal.shards[number] for number in sorted(lane.journal.shards)] for lane in self.lanes]
 
     def _find_todo(self) -> None:
-        """Units that were never done, and those whose files are gone or damaged."""
-        journal = self.journal
-        for unit, done in list(journal.units.items()):
-            if not _as_noted(self.job.rows_path(unit), done.rows):
-                del journal.units[unit]
-        settled = self.sink.settled(journal)
-        for unit, done in list(journal.units.items()):
-            self._check(done)
-            if unit in settled or _as_noted(self.job.data_path(unit), done.data):
-                self.watcher.advance(done.written + done.skipped, done.source_bytes, done.skipped)
+        for lane in self.lanes:
+            lane.forget_damaged()
+        first = self.lanes[0].journal.units
+        for unit in range(self.lanes[0].job.plan.units):
+            if all(unit in lane.journal.units for lane in self.lanes):
+                self._note(first[unit])
             else:
-                del journal.units[unit]
-        self._todo.extend(unit for unit in range(self.job.plan.units) if unit not in journal.units)
+                self._todo.append(unit)
 
     def _submit(self, current: int) -> None:
         """Keep the workers busy, but not so far ahead of the unit waited for that fragments pile up."""
         window = 1 if self.workers == 1 else 3 * self.workers
+        jobs = [lane.job for lane in self.lanes]
         while self._todo and len(self._flying) < window and self._todo[0] < current + 16 * window:
-            self._flying.add(self.executor.submit(convert_unit, self.job, self._todo.popleft()))
+            unit = self._todo.popleft()
+            wanted = [number for number, lane in enumerate(self.lanes) if unit not in lane.journal.units]
+            task = self.executor.submit(convert_unit, jobs, wanted, unit, self._crashed[unit])
+            self._flying[task] = unit
 
     def _collect(self) -> None:
-        finished, self._flying = wait(self._flying, return_when=FIRST_COMPLETED)
-        for future in finished:
-            done: UnitDone | ShardDone = future.result()
-            self.journal.add(done)
-            if isinstance(done, UnitDone):
-                self._unit_done(done)
+        for future in wait(self._flying, return_when=FIRST_COMPLETED).done:
+            task = self._flying.pop(future)
+            try:
+                result = future.result()
+            except WorkerError as error:
+                self._died(task, error)
+                continue
+            if isinstance(task, int):
+                self._unit_done(task, result)
             else:
-                self._release(self._plans.pop(done.number))
+                lane, plan, done = result
+                self.lanes[lane].journal.add(done)
+                self.lanes[lane].release(plan)
 
-    def _unit_done(self, done: UnitDone) -> None:
+    def _unit_done(self, unit: int, done: list[UnitDone]) -> None:
+        missing = [lane for lane in self.lanes if unit not in lane.journal.units]
+        for lane, part in zip(missing, done, strict=True):
+            lane.journal.add(part)
+        self._note(done[0])
+
+    def _note(self, done: UnitDone) -> None:
         self.watcher.advance(done.written + done.skipped, done.source_bytes, done.skipped)
-        self._check(done)
-
-    def _check(self, done: UnitDone) -> None:
         if done.problem and self.stop_on_error:
             way_out = "repair or remove it and give --no-resume, or leave out --on-error stop to skip it"
             raise SampleError("stopped", f"{done.problem}: {way_out}")
+        self.after_unit(done.written + done.skipped)
 
-    def _take(self, unit: int) -> None:
-        done = self.journal.units[unit]
-        self._left[unit] = done.written
-        for plan in self.sink.take(done):
-            self._assemble(plan)
-        if self.sink.moves_data or not done.written:
-            self._forget(unit)
-
-    def _assemble(self, plan: ShardPlan) -> None:
-        if plan.number in self.journal.shards:
-            self._release(plan)
+    def _died(self, task: Callable[[], None] | int, error: WorkerError) -> None:
+        """A worker died: its task comes again, without the sample that has now ended two of them."""
+        advice = "free memory or lower --workers, and run the same command again to go on"
+        unit = task if isinstance(task, int) else -1
+        deaths = self._at[unit]
+        key = self._key(unit) if unit >= 0 else None
+        twice = key is not None and key in deaths
+        deaths.append(key)
+        if len(deaths) >= _DEATHS and not twice:
+            raise WorkerError(f"{error}, as {len(deaths) - 1} others at the same place (out of memory?): {advice}")
+        if callable(task):
+            self.watcher.say(f"{error} while it assembled a shard; that is done again")
+            task()
             return
-        self._plans[plan.number] = plan
-        self._flying.add(self.executor.submit(self.sink.assemble(), self.job, plan))
+        what = repr(self.lanes[0].job.name(key)) if key is not None else "the beginning of a unit"
+        if twice:
+            assert key is not None
+            self._crashed[unit] |= {key}
+            deaths.clear()
+        again = "the sample is skipped" if twice else "the unit is converted again"
+        self.watcher.say(f"{error} at {what}; {again}")
+        self._todo.appendleft(unit)
 
-    def _release(self, plan: ShardPlan) -> None:
-        """A shard is finished: fragments that lie in finished shards as a whole can go."""
-        if self.sink.moves_data:
+    def _key(self, unit: int) -> int | None:
+        """Where the worker was, by the note it left; the note is taken away."""
+        found = [reached(lane.job, unit) for lane in self.lanes]
+        for lane in self.lanes:
+            lane.job.at_path(unit).unlink(missing_ok=True)
+        return next((key for key in found if key is not None), None)
+
+    def _assemble(self, lane: Lane, plan: ShardPlan) -> None:
+        if plan.number in lane.journal.shards:
+            lane.release(plan)
             return
-        for run in plan.runs:
-            self._left[run.unit] -= run.stop - run.first
-            if self._left[run.unit] == 0:
-                del self._left[run.unit]
-                self._forget(run.unit)
 
-    def _forget(self, unit: int) -> None:
-        """Delete a fragment that is no longer needed."""
-        self.job.data_path(unit).unlink(missing_ok=True)
+        def submit() -> None:
+            task = self.executor.submit(_assembled, self.lanes.index(lane), lane.sink.assemble(), lane.job, plan)
+            self._flying[task] = submit
+
+        submit()
+
+
+def _assembled(
+    lane: int, assemble: Callable[[SplitJob, ShardPlan], ShardDone], job: SplitJob, plan: ShardPlan
+) -> tuple[int, ShardPlan, ShardDone]:
+    """Runs in a worker: one shard, and whose it is."""
+    return lane, plan, assemble(job, plan)
 
 
 def _as_noted(path: Path, noted: tuple[int, int]) -> bool:

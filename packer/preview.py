@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from packer.convert import Job
-from packer.plan import Plan
+from packer.estimate import in_flight, try_samples, worker_memory
 from packer.recipe import choose_codec
+from packer.scan import scan
+from packer.sources.classes import known_classes
 from packer.sources.detect import detect
-from packer.sources.refs import RefTable, RefWriter
+from packer.sources.refs import RefTable
 from packer.split import divide
-from packer.unit import SplitJob, stored_fields
-from packer_reader.errors import SampleError
+from packer.unit import SplitJob
 from packer_reader.format.names import line_text
-from packer_reader.format.tar import member_size
 from packer_reader.machine import usable_cpus
 from packer_reader.sizes import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from packer.estimate import Tried
+    from packer.job import Job
     from packer.recipe import Recipe
-    from packer.sources.base import Source
 
 __all__ = ["Preview", "preview"]
 
@@ -34,8 +35,8 @@ _TRIED = 32
 _IMBALANCE = 10
 """Largest to smallest class that is worth a word."""
 _SHOWN = 10
-_WORKER_MEMORY = 350 << 20
-"""Of a worker with torch and the codecs, without images, in bytes."""
+_PARENT = 100 << 20
+"""Bytes of the process that the user started."""
 
 
 @dataclass(frozen=True)
@@ -102,79 +103,54 @@ class Preview:
         return lines
 
 
-def preview(path: str, recipe: Recipe, source_type: str | None, workers: int | None) -> Preview:
+def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Preview:
     """Scan a source and estimate its conversion.
 
     Raises:
         SourceError: it cannot be listed.
         UsageError: the recipe does not fit it.
     """
-    Job(workers=workers)
-    source = detect(path, source_type)
-    with tempfile.TemporaryDirectory(prefix="packer-plan-") as folder:
-        with RefWriter(Path(folder)) as writer:
-            listing = source.scan(writer)
-        refs = RefTable(Path(folder))
+    source = detect(paths, job.source_type, known_classes(job.classes) if job.classes else ())
+    recipe = recipes[0]
+    with tempfile.TemporaryDirectory(prefix="packer-plan-") as name:
+        folder = Path(name)
+        source, listing = scan(source, folder / "refs", job)
+        refs = RefTable(folder / "refs")
         splits = divide(recipe, listing, refs) if len(refs) else []
         counts = np.bincount(refs.labels.clip(min=0), minlength=len(listing.classes or ()))
-        job = SplitJob(
-            recipe,
-            source,
-            Path(folder),
-            None,
-            len(refs),
-            choose_codec(recipe, listing.suffixes),
-            listing.classes,
-            Path(folder),
-        )
-        problems = [p.to_json() for p in listing.problems]
-        used = max(1, min(workers or usable_cpus(), -(-len(refs) // recipe.unit)))
-        tried, estimate = _try(job, source, refs, problems, used)
+        same: dict[str, Any] = {
+            "source": source, "refs": folder / "refs", "members": None, "count": len(refs), "classes": listing.classes,
+            "work": folder, "units": folder, "labelled": listing.labelled,
+        }  # fmt: skip
+        jobs = [SplitJob(recipe=each, codec=choose_codec(each, listing.suffixes), **same) for each in recipes]
+        tried = try_samples(jobs, _TRIED)
+        used = max(1, min(job.workers or usable_cpus(), -(-len(refs) // recipe.unit)))
+        estimate = _estimate(recipe, refs, tried, used)
     return Preview(
-        source=path,
+        source=", ".join(paths) or source.type,
         type=listing.type,
         reason=listing.reason,
         samples=listing.found,
         source_bytes=listing.bytes,
         splits={s.name: s.count for s in splits if s.name},
         classes=dict(zip(listing.classes or (), map(int, counts), strict=False)),
-        problems=problems,
+        problems=[p.to_json() for p in (*listing.problems, *tried.problems)],
         notices=listing.notices,
         ignored=dict(listing.ignored),
-        codec=job.codec,
-        tried=tried,
+        codec=jobs[0].codec,
+        tried=tried.samples,
         estimate=estimate,
     )
 
 
-def _try(
-    job: SplitJob, source: Source, refs: RefTable, problems: list[dict[str, Any]], workers: int
-) -> tuple[int, dict[str, float]]:
-    """Convert a spread of samples in memory; measure bytes and time."""
-    places = Plan(len(refs), job.recipe.seed, _TRIED).refs(0) if len(refs) else np.empty(0, np.int64)
-    sizes, pixels, seconds = list[int](), 0, 0.0
-    for turn, place in enumerate(places.tolist()):
-        started = time.perf_counter()
-        try:
-            blobs, image = stored_fields(job, source.read(refs[place]))
-        except SampleError as error:
-            problems.append({"name": refs.name(place), "class": error.failure, "reason": error.reason})
-            continue
-        if turn:
-            seconds += time.perf_counter() - started  # the first one loads the codecs
-        sizes.append(sum(member_size(len(blob)) for blob in blobs))
-        pixels = max(pixels, image.size[0] * image.size[1])
-    if not sizes:
-        return len(places), {}
-    mean = sum(sizes) / len(sizes)
-    store = mean * len(refs)
-    in_flight = min(store, 3 * workers * job.recipe.unit * mean + 2 * job.recipe.shard_bytes)
-    largest = float(refs.sizes.max())
-    memory = workers * (_WORKER_MEMORY + 4 * largest + 12 * pixels) + 100e6
-    return len(places), {
+def _estimate(recipe: Recipe, refs: RefTable, tried: Tried, workers: int) -> dict[str, float]:
+    if not tried.sizes:
+        return {}
+    store = tried.mean * len(refs)
+    return {
         "store_bytes": round(store),
-        "peak_disk_bytes": round(store + in_flight),
-        "peak_memory_bytes": round(memory),
-        "seconds": round(len(refs) * seconds / max(1, len(sizes) - 1) / workers, 1),
+        "peak_disk_bytes": round(store + in_flight(recipe, workers, tried.mean, len(refs))),
+        "peak_memory_bytes": round(workers * worker_memory(recipe, int(refs.sizes.max())) + _PARENT),
+        "seconds": round(len(refs) * tried.seconds / workers, 1),
         "workers": workers,
     }

@@ -12,11 +12,12 @@ from typing import Any, Literal, get_args
 
 from packer_reader.errors import UsageError
 
-__all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe", "choose_codec"]
+__all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe", "SourceNames", "choose_codec", "size_name"]
 
 Container = Literal["tar", "lmdb"]
 Fit = Literal["shorter", "longer", "stretch", "crop", "pad"]
 Encode = Literal["keep", "jpg", "png", "webp", "raw"]
+SourceNames = Literal["keep", "hash", "none"]
 
 UNIT = 256
 """Samples that a worker converts at a time. Part of every recipe, never of the number of workers."""
@@ -45,6 +46,10 @@ class Recipe:
     """False: images smaller than asked for keep their size."""
     gray: bool = False
     """One channel (ITU-R 601 luma) instead of three."""
+    bits: int = 8
+    """Per channel, 8 or 16. With 16, pictures of 8 bits are scaled by 257; png and raw can hold it."""
+    exact: bool = False
+    """Decode large JPEGs in full before they are resized, instead of at 1/2, 1/4 or 1/8."""
     encode: Encode = "keep"
     """`keep`: the codec of most source files, and the very bytes where nothing changes."""
     quality: int = 90
@@ -61,12 +66,15 @@ class Recipe:
     """Give each class the same share of `val`. Then a growing set may move samples between splits."""
     meta: bool = False
     """Add a `json` field with source name, class name and sizes."""
+    source_names: SourceNames = "keep"
+    """What the store says of source names: `keep`, `hash` (32 hex digits of their SHA-256) or `none`."""
     max_pixels: int = 1 << 27
     """Larger images are skipped, by their header, before anything is allocated."""
     unit: int = UNIT
 
     def __post_init__(self) -> None:
-        for name, choices in (("container", Container), ("fit", Fit), ("encode", Encode)):
+        choosable = {"container": Container, "fit": Fit, "encode": Encode, "source_names": SourceNames}
+        for name, choices in choosable.items():
             if getattr(self, name) not in get_args(choices):
                 _refuse(name, getattr(self, name), f"one of {', '.join(get_args(choices))}")
         if type(self.shard_bytes) is not int or not 10_000 <= self.shard_bytes <= 1 << 50:
@@ -75,6 +83,10 @@ class Recipe:
         _check_range("seed", self.seed, 0, 2**64 - 1)
         _check_range("max_pixels", self.max_pixels, 1, 1 << 36)
         _check_range("unit", self.unit, 1, 1 << 20)
+        if self.bits not in {8, 16}:
+            _refuse("bits", self.bits, "8 or 16")
+        if self.bits == 16 and self.encode in {"jpg", "webp"}:
+            _refuse("bits", 16, f"8 with --encode {self.encode}: png and raw hold 16 bits")
         self._check_resize()
         self._check_split()
 
@@ -110,6 +122,11 @@ class Recipe:
         """(height, width) that crop, pad and stretch aim at; None without `resize`."""
         return None if self.resize is None else (self.resize[0], self.resize[-1])
 
+    @property
+    def dtype(self) -> str:
+        """Numpy name of the stored pixels' type."""
+        return f"uint{self.bits}"
+
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON keeps it; two equal recipes give equal documents."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
@@ -125,6 +142,11 @@ def _refuse(name: str, value: Any, wanted: str) -> None:
     raise UsageError(f"--{option} is {value!r}, it must be {wanted}")
 
 
+def size_name(recipe: Recipe) -> str:
+    """What the folder of one of several sizes is called: `224`, `224x320`, `original`."""
+    return "x".join(map(str, recipe.resize)) if recipe.resize else "original"
+
+
 _LOSSY = {".jpg": "jpg", ".jpeg": "jpg", ".jpe": "jpg", ".jfif": "jpg", ".avif": "jpg", ".jp2": "jpg", ".webp": "webp"}
 
 
@@ -132,6 +154,8 @@ def choose_codec(recipe: Recipe, suffixes: Counter[str]) -> str:
     """The one codec of a store's images: as asked, or the one of most source files by extension."""
     if recipe.encode != "keep":
         return {"raw": "npy"}.get(recipe.encode, recipe.encode)
+    if recipe.bits == 16:
+        return "png"
     codecs: Counter[str] = Counter()
     for suffix, count in sorted(suffixes.items()):
         codecs[_LOSSY.get(suffix, "png")] += count

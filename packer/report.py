@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["Report", "make_report"]
+__all__ = ["Report", "Run", "make_report"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class Report:
     splits: dict[str, int]
     """Samples by split; empty without splits."""
     workers: int
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds spent on `scan`, `start` (waiting for workers to load), `convert`, `finish` (columns, sync, rename)."""
+    reused: int = 0
+    """Samples copied from the store of `--reuse` without reading their source."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Stored bytes by size; empty with one size."""
     manifests: tuple[Manifest, ...] = field(repr=False, default=())
 
     def to_json(self) -> dict[str, Any]:
@@ -51,32 +60,62 @@ class Report:
             "errors": self.errors,
             "reencoded": self.reencoded,
             "splits": self.splits,
+            "sizes": self.sizes,
             "workers": self.workers,
+            "reused": self.reused,
+            "phases": {name: round(seconds, 3) for name, seconds in self.phases.items()},
         }
 
 
-def make_report(store: str, manifests: list[Manifest], workers: int, seconds: float) -> Report:
-    """The sum over the stores of a build."""
+def make_report(store: str, sizes: Mapping[str, list[Manifest]], run: Run) -> Report:
+    """The sum over the stores of a build.
 
-    def total(name: str) -> Counter[str]:
+    Args:
+        store: the target.
+        sizes: the manifests, by size; the sizes hold the same samples.
+        run: how it was done.
+    """
+    first = next(iter(sizes.values()))
+    every = [manifest for manifests in sizes.values() for manifest in manifests]
+
+    def total(name: str, manifests: list[Manifest]) -> Counter[str]:
         counted: Counter[str] = Counter()
         for manifest in manifests:
             counted.update(getattr(manifest, name))
         return counted
 
-    counts = total("counts")
+    counts = total("counts", first)
     return Report(
         store=store,
         found=counts["found"],
         written=counts["written"],
         skipped=counts["skipped"],
-        records=sum(m.records for m in manifests),
-        bytes=sum(m.bytes for m in manifests),
-        shards=sum(m.shards for m in manifests),
-        seconds=seconds,
-        errors=dict(total("errors")),
-        reencoded=dict(total("reencoded")),
-        splits={m.split: m.samples for m in manifests if m.split},
-        workers=workers,
-        manifests=tuple(manifests),
+        records=sum(m.records for m in every),
+        bytes=sum(m.bytes for m in every),
+        shards=sum(m.shards for m in every),
+        seconds=sum(run.phases.values()),
+        errors=dict(total("errors", first)),
+        reencoded=dict(total("reencoded", first)),
+        splits={m.split: m.samples for m in first if m.split},
+        workers=run.workers,
+        phases=run.phases,
+        reused=run.reused,
+        sizes={name: sum(m.bytes for m in manifests) for name, manifests in sizes.items() if len(sizes) > 1},
+        manifests=tuple(every),
     )
+
+
+@dataclass
+class Run:
+    """How a build went, as it goes."""
+
+    workers: int = 1
+    reused: int = 0
+    phases: dict[str, float] = field(default_factory=dict)
+    _since: float = field(default_factory=time.monotonic)
+
+    def ended(self, phase: str) -> None:
+        """A phase is over; the next begins."""
+        now = time.monotonic()
+        self.phases[phase] = self.phases.get(phase, 0.0) + now - self._since
+        self._since = now

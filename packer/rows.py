@@ -32,7 +32,7 @@ class UnitRows:
     """Column name to values; number columns (n,), bytes columns (n, width)."""
     names: StringColumn
     meta: Mapping[str, Any]
-    """`problems`, `reencoded` and `histogram` of the unit."""
+    """`problems` of the unit."""
 
 
 def read_rows(path: Path, suffixes: tuple[str, ...]) -> UnitRows:

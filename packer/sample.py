@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["Problem", "RawSample", "Ref"]
 
@@ -14,11 +15,21 @@ class Ref:
     name: str
     """Path relative to the source, with `/`; undecodable bytes as surrogate escapes."""
     size: int
-    """Bytes of its file."""
+    """Bytes of its file; 0 where that is not known before it is read."""
     mtime_ns: int
-    """Modification time of its file, in nanoseconds."""
+    """Modification time of its file, or of the archive that it lies in, in nanoseconds."""
     label: int
     """Class index; -1 without classes."""
+    source: int = 0
+    """Which of the sources it comes from."""
+    outer: int = 0
+    """Bytes of the name that lead to the archive file it lies in; 0 when that is the source itself."""
+    offset: int = -1
+    """First byte in the archive file; -1 for a file of its own."""
+    packed: int = 0
+    """Bytes there when they are deflated, 0 when they are stored as they are."""
+    place: int = 0
+    """Its number among the refs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +37,10 @@ class RawSample:
     """One sample as the source holds it."""
 
     ref: Ref
-    image: bytes
-    """The encoded picture."""
+    image: Any
+    """The encoded picture (bytes), or its pixels, uint8 or uint16 (h, w) or (h, w, c)."""
+    label: int
+    """Class index; -1 without a label."""
 
 
 @dataclass(frozen=True, slots=True)

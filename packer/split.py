@@ -92,6 +92,8 @@ def divide(recipe: Recipe, listing: Listing, refs: RefTable) -> list[Split]:
         raise UsageError(
             f"--val is given, but the source has splits already ({', '.join(listing.splits)}): leave it out"
         )
+    if recipe.stratify and listing.labelled and listing.classes is None:
+        raise UsageError("--stratify needs labels that are known before the conversion: leave it out")
     names: tuple[str, ...] = listing.splits or (TRAIN, VAL)
     numbers = refs.splits if listing.splits else in_val(recipe, refs.names(), refs.labels).astype(np.int32)
     splits = []

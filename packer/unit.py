@@ -1,4 +1,4 @@
-"""What a worker runs: one unit of refs to one fragment and its rows.
+"""What a worker runs: one unit of refs to one fragment and its rows, for each size that is asked for.
 
 A unit leaves two files in the staging folder: `N.data`, samples in the container's own framing, ready to be copied; and
 `N.rows`, where each of them lies, its columns, its problems and its share of the statistics.
@@ -6,13 +6,13 @@ A unit leaves two files in the staging folder: `N.data`, samples in the containe
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import zlib
-from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,24 +21,27 @@ from packer.plan import Plan
 from packer.sample import Problem
 from packer.sinks.fragment import FRAGMENTS
 from packer.sources.refs import RefTable
+from packer.stored import StoredSample, content_hash, public_name, stored_sample
 from packer_reader.errors import SampleError
 from packer_reader.format.columns import COLUMN_MAGIC, frame_bytes, join_strings
-from packer_reader.format.record import MAX_FIELD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from packer.recipe import Recipe
-    from packer.sample import RawSample, Ref
+    from packer.reuse import Reuse
+    from packer.sample import Ref
+    from packer.sinks.fragment import Fragment
     from packer.sources.base import Source
-    from packer.transforms.image import StoredImage
+    from packer.stored import Facts
 
-__all__ = ["SplitJob", "UnitDone", "convert_unit", "stored_fields"]
+__all__ = ["SplitJob", "UnitDone", "convert_unit", "reached", "some_refs"]
 
 
 @dataclass(frozen=True)
 class SplitJob:
-    """All that a worker needs to know about one split; small, it travels with every unit."""
+    """All that a worker needs to know about one split at one size; small, it travels with every unit."""
 
     recipe: Recipe
     source: Source
@@ -53,6 +56,12 @@ class SplitJob:
     classes: tuple[str, ...] | None
     work: Path
     """The split's staging folder."""
+    units: Path
+    """Folder of the fragments."""
+    labelled: bool
+    """Whether samples have a label."""
+    reuse: Reuse | None = None
+    """An earlier store, to copy from what has not changed."""
 
     @property
     def plan(self) -> Plan:
@@ -62,8 +71,13 @@ class SplitJob:
     @property
     def suffixes(self) -> tuple[str, ...]:
         """Fields in stored order."""
-        label = ("cls",) if self.classes is not None else ()
+        label = ("cls",) if self.labelled else ()
         return (self.codec, *label, *(("json",) if self.recipe.meta else ()))
+
+    def name(self, key: int) -> str:
+        """The source name of a key."""
+        unit = key // self.recipe.unit
+        return _refs(self, unit)[key - unit * self.recipe.unit].name
 
     def data_path(self, unit: int) -> Path:
         """The unit's fragment."""
@@ -73,11 +87,15 @@ class SplitJob:
         """The unit's rows."""
         return self._folder(unit) / f"{unit:09d}.rows"
 
+    def at_path(self, unit: int) -> Path:
+        """Where the worker says which sample it is at."""
+        return self._folder(unit) / f"{unit:09d}.at"
+
     def _folder(self, unit: int) -> Path:
-        return self.work / "units" / f"{unit // 1000:06d}"
+        return self.units / f"{unit // 1000:06d}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UnitDone:
     """What the driver hears of a finished unit: one line of the journal."""
 
@@ -99,69 +117,141 @@ class UnitDone:
 class _Rows:
     """The columns of one unit as they grow."""
 
-    keys: list[int] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    heights: list[int] = field(default_factory=list)
-    widths: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
+    facts: list[Facts] = field(default_factory=list)
     refs: list[Ref] = field(default_factory=list)
-    hashes: list[bytes] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """Bytes of all fields."""
 
-    def arrays(self, *, labels: bool) -> dict[str, npt.NDArray[Any]]:
-        offsets, names = join_strings([ref.name for ref in self.refs])
-        hashes = np.frombuffer(b"".join(self.hashes), np.uint8).reshape(-1, 16)
+    def arrays(self, job: SplitJob) -> dict[str, npt.NDArray[Any]]:
+        facts, channels = self.facts, 1 if job.recipe.gray else 3
+        offsets, names = join_strings([public_name(ref.name, job.recipe.source_names) for ref in self.refs])
+        moments = np.array([fact.moments for fact in facts], "<u8").reshape(-1, 2 * channels)
+        hashes = np.frombuffer(b"".join(fact.source_hash for fact in facts), np.uint8)
         columns: dict[str, npt.NDArray[Any]] = {
-            "col.height": np.array(self.heights, "<u4"),
-            "col.width": np.array(self.widths, "<u4"),
+            "col.height": np.array([fact.size[0] for fact in facts], "<u4"),
+            "col.width": np.array([fact.size[1] for fact in facts], "<u4"),
             "col.bytes": np.array(self.sizes, "<u8"),
-            "col.source_size": np.array([ref.size for ref in self.refs], "<u8"),
+            "col.moments": moments.view("u1"),
+            "col.source_codec": np.array([fact.source_codec for fact in facts], "u1"),
+            "col.source_size": np.array([fact.source_size for fact in facts], "<u8"),
             "col.source_mtime_ns": np.array([ref.mtime_ns for ref in self.refs], "<i8"),
-            "col.source_hash": hashes,
+            "col.source_hash": hashes.reshape(-1, 16),
             "name.offsets": offsets,
             "name.bytes": names,
         }
-        return ({"col.label": np.array(self.labels, "<i4")} if labels else {}) | columns
+        labels = {"col.label": np.array([fact.label for fact in facts], "<i4")} if job.labelled else {}
+        return labels | columns
 
 
-def convert_unit(job: SplitJob, unit: int) -> UnitDone:
+def convert_unit(
+    jobs: Sequence[SplitJob], wanted: Sequence[int], unit: int, crashed: frozenset[int] = frozenset()
+) -> list[UnitDone]:
     """Convert one unit; bad samples are recorded, never raised.
+
+    Args:
+        jobs: one per size; a sample that one of them cannot hold is skipped in all.
+        wanted: numbers of the jobs whose files are to be written.
+        unit: number of the unit.
+        crashed: keys whose conversion has killed a process twice; they are skipped.
+
+    Returns:
+        What was done, per wanted job.
 
     Raises:
         OSError: the staging folder cannot be written.
     """
-    keys, refs = job.plan.keys(unit), _refs(job, unit)
-    path = job.data_path(unit)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows, problems = _Rows(), list[Problem]()
-    counts: Counter[str] = Counter()
-    histogram = np.zeros((1 if job.recipe.gray else 3, 256), np.int64)
-    with FRAGMENTS[job.recipe.container](path, job.suffixes) as fragment:
-        for key, ref in zip(keys.tolist(), refs, strict=True):
+    first = jobs[0]
+    keys, refs = first.plan.keys(unit).tolist(), _refs(first, unit)
+    problems = list[Problem]()
+    rows = [_Rows() for _ in wanted]
+    with ExitStack() as stack:
+        for number in wanted:
+            jobs[number].data_path(unit).parent.mkdir(parents=True, exist_ok=True)
+        fragments = [stack.enter_context(_fragment(jobs[number], unit)) for number in wanted]
+        at = stack.enter_context(_Progress(jobs[wanted[0]].at_path(unit)))
+        for key, ref in zip(keys, refs, strict=True):
+            at.note(key)
             try:
-                blobs, image, raw = _convert(job, ref)
+                samples = _convert(jobs, ref, crashed=key in crashed)
             except SampleError as error:
-                problems.append(Problem(ref.name, error.failure, error.reason, key))
+                name = public_name(ref.name, first.recipe.source_names)
+                problems.append(Problem(name, error.failure, error.reason, key))
                 continue
-            fragment.add(key, blobs)
-            histogram += image.histogram
-            if image.reencoded:
-                counts[image.reencoded] += 1
-            rows.keys.append(key)
-            rows.labels.append(ref.label)
-            rows.heights.append(image.size[0])
-            rows.widths.append(image.size[1])
-            rows.sizes.append(sum(map(len, blobs)))
-            rows.refs.append(ref)
-            rows.hashes.append(hashlib.sha256(raw.image).digest()[:16])
-    meta = {"problems": [p.to_json() for p in problems], "reencoded": dict(counts), "histogram": histogram.tolist()}
-    arrays = fragment.arrays() | rows.arrays(labels=job.classes is not None)
+            for number, fragment, columns in zip(wanted, fragments, rows, strict=True):
+                blobs = samples[number].blobs
+                fragment.add(key, blobs)
+                columns.facts.append(samples[number].facts)
+                columns.sizes.append(sum(map(len, blobs)))
+                columns.refs.append(ref)
+    source_bytes = sum(ref.size for ref in refs)
+    return [
+        _finish(jobs[number], unit, fragment, columns, (problems, source_bytes))
+        for number, fragment, columns in zip(wanted, fragments, rows, strict=True)
+    ]
+
+
+def reached(job: SplitJob, unit: int) -> int | None:
+    """The key that a worker was at when it died; None if it did not come to one."""
+    try:
+        data = job.at_path(unit).read_bytes()
+    except OSError:
+        return None
+    return int.from_bytes(data, "little") if len(data) == 8 else None
+
+
+class _Progress:
+    """Notes the sample that is being converted, for whoever has to find out which one ended this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        return self
+
+    def note(self, key: int) -> None:
+        os.pwrite(self._file, key.to_bytes(8, "little"), 0)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+        self._path.unlink(missing_ok=True)
+
+
+def _fragment(job: SplitJob, unit: int) -> Fragment:
+    return FRAGMENTS[job.recipe.container](job.data_path(unit), job.suffixes)
+
+
+def _convert(jobs: Sequence[SplitJob], ref: Ref, *, crashed: bool) -> list[StoredSample]:
+    """The sample at each size: copied from an earlier store where nothing has changed, or read and converted.
+
+    Raises:
+        SampleError: it cannot be converted.
+    """
+    if crashed:
+        raise SampleError("crashed", "converting it ended the worker process, twice")
+    raw, digest, samples = None, b"", list[StoredSample]()
+    for job in jobs:
+        copied = job.reuse.unchanged(ref, job) if job.reuse is not None else None
+        if copied is None:
+            raw = raw or job.source.read(ref)
+            digest = digest or content_hash(raw.image)
+            copied = job.reuse.same_content(raw, job, digest) if job.reuse is not None else None
+            copied = copied or stored_sample(job, raw, digest)
+        samples.append(copied)
+    return samples
+
+
+def _finish(job: SplitJob, unit: int, fragment: Fragment, rows: _Rows, whole: tuple[list[Problem], int]) -> UnitDone:
+    problems, source_bytes = whole
+    meta = {"problems": [problem.to_json() for problem in problems]}
+    arrays = fragment.arrays() | rows.arrays(job)
     frame = frame_bytes(COLUMN_MAGIC, {}, {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)} | arrays)
     job.rows_path(unit).write_bytes(frame)
     return UnitDone(
         unit=unit,
-        written=len(rows.keys),
+        written=len(rows.refs),
         skipped=len(problems),
-        source_bytes=sum(ref.size for ref in refs),
+        source_bytes=source_bytes,
         name_bytes=len(arrays["name.bytes"]),
         data=(fragment.bytes, fragment.crc),
         rows=(len(frame), zlib.crc32(frame)),
@@ -169,45 +259,20 @@ def convert_unit(job: SplitJob, unit: int) -> UnitDone:
     )
 
 
-def _refs(job: SplitJob, unit: int) -> list[Ref]:
+def some_refs(job: SplitJob, places: npt.NDArray[np.int64]) -> list[Ref]:
+    """Refs by their places in the split."""
     rows = (job.refs / "rows.bin").stat()
     table = _table(job.refs, rows.st_ino, rows.st_mtime_ns)
-    places = job.plan.refs(unit)
     if job.members is not None:
         places = np.memmap(job.members, "<u8", "r")[places].astype(np.int64)
     return [table[place] for place in places.tolist()]
+
+
+def _refs(job: SplitJob, unit: int) -> list[Ref]:
+    return some_refs(job, job.plan.refs(unit))
 
 
 @lru_cache(maxsize=4)
 def _table(folder: Path, _inode: int, _mtime_ns: int) -> RefTable:
     """The refs in a folder, mapped once: by the file they are in, since a later build has the same folder."""
     return RefTable(folder)
-
-
-def stored_fields(job: SplitJob, raw: RawSample) -> tuple[list[bytes], StoredImage]:
-    """The stored bytes of one sample, in the order of `job.suffixes`.
-
-    Raises:
-        SampleError: it cannot be converted.
-    """
-    from packer.transforms.image import store_image  # noqa: PLC0415 - torch and cv2 load in workers, not in the parent
-
-    image = store_image(raw.image, job.codec, job.recipe)
-    blobs = [image.data]
-    if job.classes is not None:
-        blobs.append(b"%d" % raw.ref.label)
-    if job.recipe.meta:
-        height, width = image.size
-        document: dict[str, Any] = {"name": raw.ref.name, "height": height, "width": width}
-        if job.classes is not None:
-            document["class"] = job.classes[raw.ref.label]
-        blobs.append(json.dumps(document, sort_keys=True).encode())
-    if max(map(len, blobs)) > MAX_FIELD:
-        raise SampleError("too-large", f"a stored field has at most {MAX_FIELD} bytes (--encode, --resize)")
-    return blobs, image
-
-
-def _convert(job: SplitJob, ref: Ref) -> tuple[list[bytes], StoredImage, RawSample]:
-    raw = job.source.read(ref)
-    blobs, image = stored_fields(job, raw)
-    return blobs, image, raw

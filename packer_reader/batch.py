@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "BatchReader", "BatchTuple", "Decode", "View", "guarded", "one_sample"]
 
 Ints = npt.NDArray[np.int64]
-Pixels = npt.NDArray[np.uint8]
+Pixels = npt.NDArray[Any]
 Decode = Literal["torch", "numpy", "pil", "tv_tensors", "bytes"]
 
 
@@ -194,7 +194,7 @@ class BatchReader:
                 self._present(self._image(field, blob, int(number), epoch))
                 for blob, number in zip(blobs, numbers, strict=True)
             ]
-        stacked = np.empty((len(blobs), *size, field.maximum[-1]), np.uint8)
+        stacked = np.empty((len(blobs), *size, field.maximum[-1]), field.dtype)
         for out, blob, number in zip(stacked, blobs, numbers.tolist(), strict=True):
             self._image(field, blob, number, epoch, out)
         return stacked if self.view.decode == "numpy" else torch.from_numpy(stacked).permute(0, 3, 1, 2)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_field", "decode_image"]
 
-Pixels = npt.NDArray[np.uint8]
+Pixels = npt.NDArray[Any]
 
 
 def decode_field(field: FieldSpec, data: bytes | memoryview) -> Any:
@@ -49,10 +49,10 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
     Args:
         field: its description.
         data: the encoded bytes.
-        out: uint8 (h, w, c), contiguous, of the image's own size; filled and returned when given.
+        out: (h, w, c) of the field's dtype, contiguous, of the image's own size; filled and returned when given.
 
     Returns:
-        uint8 (h, w, c).
+        uint8 or uint16 (h, w, c), as the field says.
 
     Raises:
         DamageError: it does not decode, or is larger than the manifest's maximum.
@@ -66,7 +66,7 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
         pixels = _opencv(field, data, gray=gray)
     if (
         pixels.ndim != 3
-        or pixels.dtype != np.uint8
+        or pixels.dtype != np.dtype(field.dtype)
         or any(s > m for s, m in zip(pixels.shape, field.maximum, strict=True))
     ):
         raise _damage(field, f"decodes to {pixels.dtype} {pixels.shape}, the manifest allows {field.maximum}")
@@ -106,6 +106,8 @@ def _opencv(field: FieldSpec, data: bytes | memoryview, *, gray: bool) -> Pixels
     except ImportError as error:
         raise MissingError(f"{field.codec} images need OpenCV ({error}): pip install opencv-python-headless") from None
     flags = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR_RGB
+    if field.dtype == "uint16":
+        flags |= cv2.IMREAD_ANYDEPTH
     size = _declared_size(bytes(data[:32]))
     if size is not None and any(s > m for s, m in zip(size, field.maximum, strict=False)):
         raise _damage(field, f"says that it is {size}, the manifest allows {field.maximum}")

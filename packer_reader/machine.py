@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-__all__ = ["usable_cpus"]
+__all__ = ["usable_cpus", "usable_memory"]
 
 
 def usable_cpus(environment: dict[str, str] | None = None, cgroup: Path = Path("/sys/fs/cgroup")) -> int:
@@ -35,3 +35,23 @@ def _cgroup_quota(cgroup: Path) -> float | None:
         return share / int((cgroup / "cpu/cpu.cfs_period_us").read_text()) if share > 0 else None
     except (OSError, ValueError):
         return None
+
+
+def usable_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes of memory that this job may have: the machine's, or the limit of its cgroup (version 2 or 1)."""
+    limits = []
+    found = re.search(r"^MemTotal:\s+([0-9]+) kB", _text(meminfo), re.MULTILINE)
+    if found:
+        limits.append(int(found.group(1)) << 10)
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        text = _text(cgroup / name).strip()
+        if text.isdigit():
+            limits.append(int(text))
+    return min(limits, default=1 << 62)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.cli.options import job_options, make_recipe, output_options, parse_max_errors, recipe_options
+from packer.cli.options import job_options, make_recipes, output_options, parse_max_errors, recipe_options
 from packer_reader.errors import UsageError
 
 if TYPE_CHECKING:
     from packer.report import Report
+    from packer_reader.format.manifest import Manifest
 
 __all__ = ["build", "shard"]
 
@@ -21,39 +22,42 @@ _SKIPPED = 3
 
 
 @click.command()
-@click.argument("source")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.argument("target", metavar="OUT")
 @click.option("--size", default="256MB", show_default=True, help="Largest shard; not for LMDB.")
 @recipe_options
 @job_options
 @output_options
 @click.pass_context
-def build(ctx: click.Context, /, source: str, target: str, size: str, **options: Any) -> None:
+def build(ctx: click.Context, /, sources: tuple[str, ...], target: str, size: str, **options: Any) -> None:
     """Convert SOURCE into a store: LMDB if OUT ends in .lmdb, tar shards otherwise.
 
-    With splits, from folders train/ val/ test/ or from --val, OUT holds one store for each.
+    A source is a folder, or a .tar or .zip archive; several are laid over each other. With splits, from folders train/
+    val/ test/ or from --val, OUT holds one store for each.
 
     \b
     Example:
       packer build imagefolder/ out.lmdb --resize 256 --fit crop
       packer build photos/ photos-256/ --resize 256 --val 0.05 --group-by '^([^/]+)/'
+      packer build photos/ more-photos.tar new.lmdb --resize 256 --reuse out.lmdb --classes out.lmdb
     """
     explicit = ctx.get_parameter_source("size") is not click.core.ParameterSource.DEFAULT
     if explicit and target.rstrip("/").endswith(".lmdb"):
         raise UsageError(f"--size is {size!r}, but an LMDB store has no shards: leave it out")
-    _run(ctx, source, target, size, options)
+    _run(ctx, list(sources), target, size, options)
 
 
 @click.command()
-@click.argument("source", default=".")
-@click.argument("target", metavar="[OUT]", required=False)
+@click.argument("places", nargs=-1, metavar="[SOURCE... [OUT]]")
 @click.option("--size", default="256MB", show_default=True, help="Largest shard: B, KB, MB, GB, KiB, MiB, GiB.")
 @recipe_options
 @job_options
 @output_options
 @click.pass_context
-def shard(ctx: click.Context, /, source: str, target: str | None, size: str, **options: Any) -> None:
+def shard(ctx: click.Context, /, places: tuple[str, ...], size: str, **options: Any) -> None:
     """Convert SOURCE (this folder) into tar shards in OUT (../<its name>-shards).
+
+    Of several paths the last one is OUT.
 
     The shards are plain WebDataset shards: webdataset, Hugging Face datasets and tar read them.
 
@@ -62,34 +66,39 @@ def shard(ctx: click.Context, /, source: str, target: str | None, size: str, **o
       cd imagefolder && packer shard --size 256MB
       packer shard imagefolder/ out/ --resize 256 --fit crop --size 64MB
     """
-    if target is None:
-        place = Path(source).resolve()
-        target = str(place.parent / f"{place.name}-shards")
+    *sources, target = places if len(places) > 1 else [*places, ""]
+    if not target and (options["source_type"] or "").startswith("python:"):
+        sources, target = [], "".join(sources)
+    elif not target:
+        sources = sources or ["."]
+        place = Path(sources[0]).resolve()
+        name = place.stem if place.is_file() else place.name
+        target = str(place.parent / f"{name}-shards")
+    if not target:
+        raise UsageError("no output is given: name the folder to write")
     if target.rstrip("/").endswith(".lmdb"):
         raise UsageError(f"OUT is {target!r}, but shard writes tar shards: use packer build for LMDB, or another name")
-    _run(ctx, source, target, size, options)
+    _run(ctx, sources, target, size, options)
 
 
-def _run(ctx: click.Context, source: str, target: str, size: str, options: dict[str, Any]) -> None:
-    recipe = make_recipe("lmdb" if target.rstrip("/").endswith(".lmdb") else "tar", size, options)
+def _run(ctx: click.Context, sources: list[str], target: str, size: str, options: dict[str, Any]) -> None:
+    recipes = make_recipes("lmdb" if target.rstrip("/").endswith(".lmdb") else "tar", size, options)
     parse_max_errors(options["max_errors"], 0)
 
     from packer.cli.progress import Progress
-    from packer.convert import Job
     from packer.convert import build as convert
+    from packer.job import Job
 
     progress = Progress(quiet=options["quiet"] or options["as_json"])
     job = Job(
-        workers=options["workers"],
-        runner=options["runner"],
-        source_type=options["source_type"],
+        **{name: options[name] for name in ("workers", "runner", "source_type", "classes", "reuse", "tmp")},
         resume=not options["no_resume"],
         overwrite=options["overwrite"],
         stop_on_error=options["on_error"] == "stop",
         watcher=progress,
     )
     try:
-        report = convert(source, target, recipe, job)
+        report = convert(sources, target, recipes, job)
     finally:
         progress.close()
     if options["as_json"]:
@@ -121,8 +130,11 @@ def _lines(report: Report) -> list[str]:
     lines += [
         f"re-encoded {count:,} {codecs.replace('>', ' to ')}" for codecs, count in sorted(report.reencoded.items())
     ]
+    if report.reused:
+        lines.append(f"copied {report.reused:,} unchanged samples")
     for manifest in report.manifests:
-        place = f"{report.store.rstrip('/')}/{manifest.split}" if manifest.split else report.store.rstrip("/")
+        parts = (report.store.rstrip("/"), _size(report, manifest), manifest.split)
+        place = "/".join(part for part in parts if part)
         if manifest.kind == "lmdb":
             lines.append(f"{place}/data.mdb  {manifest.samples:,} samples in {manifest.records:,} records")
             continue
@@ -131,3 +143,9 @@ def _lines(report: Report) -> list[str]:
         pattern = first if manifest.shards == 1 else f"{manifest.prefix}-{{{start}..{end}}}.tar"
         lines.append(f"{place}/{pattern}  {manifest.samples:,} samples in {manifest.shards:,} shards")
     return lines
+
+
+def _size(report: Report, manifest: Manifest) -> str:
+    """The folder of a store's size, where there are several."""
+    resize = manifest.recipe["resize"]
+    return "x".join(map(str, resize)) if resize and report.sizes else "original" if report.sizes else ""

@@ -13,12 +13,17 @@ from packer.recipe import Container, Recipe
 from packer_reader.errors import UsageError
 from packer_reader.sizes import parse_bytes
 
-__all__ = ["job_options", "make_recipe", "output_options", "parse_max_errors", "recipe_options"]
+__all__ = ["job_options", "make_recipes", "output_options", "parse_max_errors", "recipe_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _RECIPE = (
-    click.option("--resize", metavar="N|HxW", help="Size in pixels: one side, or height x width."),
+    click.option(
+        "--resize",
+        multiple=True,
+        metavar="N|HxW",
+        help="Size in pixels: one side, or height x width. Several make a store of each, decoding once.",
+    ),
     click.option(
         "--fit",
         default="shorter",
@@ -28,6 +33,8 @@ _RECIPE = (
     ),
     click.option("--no-upscale", is_flag=True, help="Keep images that are smaller."),
     click.option("--gray", is_flag=True, help="One channel instead of RGB."),
+    click.option("--bits", type=int, default=8, show_default=True, metavar="8|16", help="Per channel."),
+    click.option("--exact", is_flag=True, help="Decode large JPEGs in full before they are resized."),
     click.option(
         "--encode",
         default="keep",
@@ -45,11 +52,28 @@ _RECIPE = (
     click.option(
         "--max-pixels", type=int, default=1 << 27, show_default=True, help="Skip larger images, by their header."
     ),
-    click.option("--from", "source_type", metavar="TYPE", help="Source type (imagefolder); detected when left out."),
+    click.option(
+        "--source-names",
+        type=click.Choice(["keep", "hash", "none"]),
+        default="keep",
+        show_default=True,
+        help="What the store says of source names.",
+    ),
+)
+_SOURCE = (
+    click.option(
+        "--from",
+        "source_type",
+        metavar="TYPE",
+        help="Source type: imagefolder, or python:MODULE:ATTRIBUTE; detected when left out.",
+    ),
+    click.option("--classes", metavar="STORE|FILE", help="Keep these class indices; new classes come behind them."),
 )
 _JOB = (
     click.option("--workers", type=int, metavar="N", help="Processes; as many as this job may use when left out."),
     click.option("--runner", default="processes", show_default=True, metavar="processes|serial", help="Who converts."),
+    click.option("--reuse", metavar="STORE", help="Copy what has not changed from an earlier store."),
+    click.option("--tmp", metavar="DIR", help="Where unfinished parts lie; beside OUT when left out."),
     click.option("--no-resume", is_flag=True, help="Start over instead of going on with an interrupted build."),
     click.option("--overwrite", is_flag=True, help="Replace a store that packer wrote."),
     click.option(
@@ -67,6 +91,11 @@ _JOB = (
         help="More skipped samples than this give exit code 3; the store is complete either way.",
     ),
 )
+_SAME = (
+    "fit", "gray", "bits", "exact", "encode", "quality", "seed", "val", "group_by", "stratify", "meta", "max_pixels",
+    "source_names",
+)  # fmt: skip
+"""Options that a recipe takes as they are."""
 _OUTPUT = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."),
     click.option("--quiet", is_flag=True, help="No progress."),
@@ -78,8 +107,8 @@ def _add(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command
 
 
 def recipe_options(command: Command) -> Command:
-    """Add what decides the bytes."""
-    return _add(_RECIPE, command)
+    """Add what decides the bytes: the recipe, and how the source is read."""
+    return _add(_RECIPE, _add(_SOURCE, command))
 
 
 def job_options(command: Command) -> Command:
@@ -92,26 +121,26 @@ def output_options(command: Command) -> Command:
     return _add(_OUTPUT, command)
 
 
-def make_recipe(container: Container, size: str, options: dict[str, Any]) -> Recipe:
-    """A recipe from option values; an LMDB store has no shards, so their size is no part of its recipe.
+def make_recipes(container: Container, size: str, options: dict[str, Any]) -> list[Recipe]:
+    """Recipes from option values, one per size; an LMDB store has no shards, so their size is no part of its recipe.
 
     Raises:
         UsageError: naming the option that cannot be used.
     """
     shard_bytes = parse_bytes(size, "--size")
-    same: dict[str, Any] = {
-        name: options[name]
-        for name in ("fit", "gray", "encode", "quality", "seed", "val", "group_by", "stratify", "meta", "max_pixels")
-    }
+    same: dict[str, Any] = {name: options[name] for name in _SAME}
     if container == "tar":
         same["shard_bytes"] = shard_bytes
-    return Recipe(
-        container=container,
-        resize=_parse_resize(options["resize"]),
-        upscale=not options["no_upscale"],
-        shuffle=not options["no_shuffle"],
-        **same,
-    )
+    return [
+        Recipe(
+            container=container,
+            resize=_parse_resize(text),
+            upscale=not options["no_upscale"],
+            shuffle=not options["no_shuffle"],
+            **same,
+        )
+        for text in options["resize"] or [None]
+    ]
 
 
 def _parse_resize(text: str | None) -> tuple[int, ...] | None:

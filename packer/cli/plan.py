@@ -7,18 +7,26 @@ from typing import Any
 
 import click
 
-from packer.cli.options import make_recipe, output_options, recipe_options
+from packer.cli.options import make_recipes, output_options, recipe_options
 
 __all__ = ["plan"]
 
 
 @click.command()
-@click.argument("source", default=".")
+@click.argument("sources", nargs=-1, metavar="[SOURCE...]")
 @click.option("--size", default="256MB", show_default=True, help="Largest shard.")
 @recipe_options
 @click.option("--workers", type=int, metavar="N", help="Processes to plan for.")
 @output_options
-def plan(source: str, size: str, *, workers: int | None, as_json: bool, quiet: bool, **options: Any) -> None:  # noqa: ARG001
+def plan(
+    sources: tuple[str, ...],
+    size: str,
+    *,
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
     """Say what would be built from SOURCE, and write nothing.
 
     Lists what the source was taken for and why, samples per class and split, problems, and an estimate of size, disk,
@@ -28,7 +36,15 @@ def plan(source: str, size: str, *, workers: int | None, as_json: bool, quiet: b
     Example:
       packer plan imagefolder/ --resize 256 --fit crop
     """
+    from packer.job import Job
     from packer.preview import preview
 
-    found = preview(source, make_recipe("tar", size, options), options["source_type"], workers)
+    paths = list(sources) or ([] if (options["source_type"] or "").startswith("python:") else ["."])
+    job = Job(
+        workers=workers,
+        runner="serial",
+        source_type=options["source_type"],
+        classes=options["classes"],
+    )
+    found = preview(paths, make_recipes("tar", size, options), job)
     click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

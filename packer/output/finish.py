@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,11 @@ import numpy as np
 from packer.output.columns import ColumnFiles
 from packer.output.statistics import Statistics
 from packer.rows import read_rows
+from packer.stored import public_name
 from packer_reader.errors import SourceError
 from packer_reader.format.columns import COLUMN_MAGIC, canonical_json, frame_bytes
 from packer_reader.format.digest import ContentDigest
-from packer_reader.format.fields import FieldSpec
+from packer_reader.format.fields import SOURCE_CODECS, FieldSpec
 from packer_reader.format.manifest import Manifest, manifest_bytes
 from packer_reader.format.names import (
     CLASSES,
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from packer.sources.base import Listing
 
 __all__ = ["StoreFacts", "finish_store"]
+
+_WIDE = {("png", 16): "png16"}
+"""What counts as the stored codec itself, beside its own name."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +128,15 @@ def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Total
     """Write the columns and errors.jsonl, and add up the rest."""
     folder, job = facts.target.folder, facts.target.job
     totals = _Totals(
-        Statistics(1 if job.recipe.gray else 3, len(job.classes or ())),
+        Statistics(1 if job.recipe.gray else 3, job.recipe.bits, len(job.classes or ())),
         ContentDigest(job.suffixes),
         Counter(problem.failure for problem in facts.problems),
     )
     columns: ColumnFiles | None = None
     with (folder / ERRORS).open("wb") as lines:
         for problem in facts.problems:
-            lines.write(canonical_json(problem.to_json()) + b"\n")
+            shown = replace(problem, name=public_name(problem.name, job.recipe.source_names))
+            lines.write(canonical_json(shown.to_json()) + b"\n")
         for rows in _all_rows(facts, journal):
             columns = columns or ColumnFiles(
                 folder, rows, written, sum(done.name_bytes for done in journal.units.values())
@@ -140,7 +145,9 @@ def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Total
             totals.digest.add(rows.index)
             totals.statistics.add(rows)
             totals.stored += int(rows.columns["bytes"].sum())
-            totals.reencoded.update(rows.meta["reencoded"])
+            for codec, count in Counter(rows.columns["source_codec"].tolist()).items():
+                if SOURCE_CODECS[codec] not in {job.codec, _WIDE.get((job.codec, job.recipe.bits))}:
+                    totals.reencoded[f"{SOURCE_CODECS[codec]}>{job.codec}"] += count
             for line in rows.meta["problems"]:
                 lines.write(canonical_json(line) + b"\n")
                 totals.errors[line["class"]] += 1
@@ -167,8 +174,8 @@ def _fields(facts: StoreFacts, statistics: Statistics) -> tuple[FieldSpec, ...]:
     channels = 1 if job.recipe.gray else 3
     largest = (statistics.max_height, statistics.max_width, channels)
     shape = largest if statistics.same_size else (None, None, channels)
-    fields = [FieldSpec("image", "image", job.codec, job.codec, "uint8", shape, largest)]
-    if job.classes is not None:
+    fields = [FieldSpec("image", "image", job.codec, job.codec, job.recipe.dtype, shape, largest)]
+    if job.labelled:
         fields.append(FieldSpec("label", "label", "cls", "cls", "int64"))
     if job.recipe.meta:
         fields.append(FieldSpec("meta", "json", "json", "json", ""))

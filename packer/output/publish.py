@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 from packer.output.card import CARD, card_text
 from packer_reader.errors import NotAStoreError, OutputError, StoreError, os_error
+from packer_reader.format.columns import canonical_json
 from packer_reader.format.names import MANIFEST
-from packer_reader.stores.open import bare_store, has_manifest, read_manifest, splits_of
+from packer_reader.stores.open import bare_store, has_manifest, read_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from packer.output.staging import Staging
     from packer_reader.format.manifest import Manifest
 
@@ -23,22 +26,23 @@ _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 
 
-def check_target(target: Path, source: Path, *, overwrite: bool) -> None:
+def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Refuse a target that may not be written, before any work is done.
 
     Args:
         target: a path without links.
-        source: the raw data.
+        sources: the raw data.
         overwrite: whether a store of ours may be replaced.
 
     Raises:
         OutputError: it overlaps the source, exists, or holds files that are not ours.
     """
-    raw = Path(os.path.realpath(source))
-    if target == raw or raw in target.parents:
-        raise OutputError(f"output {str(target)!r} lies inside the source: choose a place outside {str(source)!r}")
-    if target in raw.parents:
-        raise OutputError(f"output {str(target)!r} holds the source: choose another place")
+    for source in sources:
+        raw = Path(os.path.realpath(source))
+        if target == raw or raw in target.parents:
+            raise OutputError(f"output {str(target)!r} lies inside the source: choose a place outside {str(source)!r}")
+        if target in raw.parents:
+            raise OutputError(f"output {str(target)!r} holds the source: choose another place")
     for parent in target.parents:
         if parent.exists():
             if not parent.is_dir():
@@ -84,20 +88,40 @@ def _check_ours(target: Path) -> None:
 
 
 def _files_of(target: Path) -> set[Path]:
-    """Every file that one build left: a store's, or those of the splits of one recipe and their card."""
+    """Every file that one build left: a store's, or those of the splits and sizes of one job and their cards."""
     if has_manifest(target):
         return {target / name for name in _listed(target, read_manifest(target))}
-    splits = {name: read_manifest(target / name) for name in splits_of(target)}
-    if len({(m.recipe_digest, m.source.get("digest")) for m in splits.values()}) > 1:
+    stores = {store: read_manifest(store) for store in _stores_below(target, 2)}
+    jobs = {canonical_json([{**m.recipe, "resize": None}, m.source.get("digest")]) for m in stores.values()}
+    if len(jobs) > 1:
         raise NotAStoreError("it holds stores of several builds; remove the ones that may go yourself")
-    stray = [name for name, manifest in splits.items() if manifest.split != name]
+    stray = [store for store, manifest in stores.items() if store.relative_to(target).parts not in _names(manifest)]
     if stray:
-        raise NotAStoreError(f"{stray[0]!r} in it is a store of another build; remove it yourself if it may go")
-    known = {target / split / name for split, m in splits.items() for name in _listed(target / split, m)}
-    card = target / CARD
-    if splits and card.is_file() and card.read_bytes() == card_text(list(splits)).encode():
-        known.add(card)
+        raise NotAStoreError(f"{str(stray[0])!r} in it is a store of another build; remove it yourself if it may go")
+    known = {store / name for store, manifest in stores.items() for name in _listed(store, manifest)}
+    for folder in {store.parent for store, manifest in stores.items() if manifest.split}:
+        card = folder / CARD
+        splits = [store.name for store in stores if store.parent == folder]
+        if card.is_file() and card.read_bytes() == card_text(splits).encode():
+            known.add(card)
     return known
+
+
+def _stores_below(folder: Path, levels: int) -> list[Path]:
+    stores = []
+    for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        if has_manifest(inner):
+            stores.append(inner)
+        elif levels > 1:
+            stores += _stores_below(inner, levels - 1)
+    return stores
+
+
+def _names(manifest: Manifest) -> list[tuple[str, ...]]:
+    """Where in the target a build puts this store: by split, by size, or by both."""
+    resize = manifest.recipe.get("resize")
+    size = "x".join(map(str, resize)) if resize else "original"
+    return [(size, manifest.split), (manifest.split,)] if manifest.split else [(size,)]
 
 
 def _listed(store: Path, manifest: Manifest) -> list[str]:

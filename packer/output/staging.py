@@ -26,9 +26,11 @@ class Staging:
     It is removed when it ends without anything worth resuming, or after publication; otherwise it stays.
     """
 
-    def __init__(self, target: Path, *, resume: bool) -> None:
-        """Name the folder for a target; `resume=False` will empty it."""
+    def __init__(self, target: Path, *, resume: bool, tmp: Path | None = None) -> None:
+        """Name the folder for a target; `resume=False` will empty it, `tmp` takes the fragments."""
         self.path = target.parent / f".{target.name}.packing"
+        name = hashlib.sha256(os.fsencode(target)).hexdigest()[:12]
+        self._fragments = (tmp / f"packer-{name}").absolute() if tmp else None
         self._target, self._resume = target, resume
         self._lock = Lock(self.path / "lock", target)
         self._had_work = False
@@ -68,6 +70,8 @@ class Staging:
         except OSError:
             gone = self.path
         shutil.rmtree(gone, ignore_errors=True)
+        if self._fragments:
+            shutil.rmtree(self._fragments, ignore_errors=True)
 
     def _remove_remains(self) -> None:
         """Remove what builds that were killed while they cleaned up have left beside this folder."""
@@ -123,14 +127,18 @@ class Staging:
         """The folder of the ref columns."""
         return self.path / "refs"
 
-    def work(self, split: str | None) -> Path:
-        """The working folder of one split."""
-        return self.path / "work" / (split or "all")
+    def work(self, name: str) -> Path:
+        """The working folder of one store, made when it is not there."""
+        return _made(self.path / "work" / (name or "all"))
+
+    def units(self, name: str) -> Path:
+        """The folder of the fragments of one store, made when it is not there."""
+        return _made(self._fragments / (name or "all") if self._fragments else self.work(name) / "units")
 
     @property
     def resumable(self) -> bool:
         """Whether a unit has been finished and not yet published."""
-        return any(self.path.glob("work/*/journal.jsonl"))
+        return any(any(self.path.glob(f"work/{deep}/journal.jsonl")) for deep in ("*", "*/*"))
 
     def agree(self, identity: Mapping[str, Any]) -> None:
         """Note what this build is, or check that the interrupted one was the same.
@@ -162,12 +170,16 @@ class Staging:
             )
 
 
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def _fingerprint(folder: Path) -> str:
     """Which store, or which stores, a folder holds: a hash of their manifests."""
     digest = hashlib.sha256()
-    for manifest in sorted([folder / MANIFEST, *folder.glob(f"*/{MANIFEST}")]):
-        if manifest.is_file():
-            digest.update(manifest.read_bytes())
+    for manifest in sorted(folder.rglob(MANIFEST)):
+        digest.update(manifest.read_bytes())
     return digest.hexdigest()
 
 

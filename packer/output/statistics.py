@@ -20,9 +20,11 @@ _SIDES = 1 << 16
 class Statistics:
     """Sums over units: channel values, class counts, image sizes."""
 
-    def __init__(self, channels: int, classes: int) -> None:
-        """Begin with nothing."""
-        self._histogram = np.zeros((channels, 256), np.int64)
+    def __init__(self, channels: int, bits: int, classes: int) -> None:
+        """Begin with nothing; `classes` is their number where that is known."""
+        self._top = 2**bits - 1
+        self._moments = [0] * (2 * channels)
+        self._pixels = 0
         self._classes = np.zeros(classes, np.int64)
         self._heights = np.zeros(_SIDES, np.int64)
         self._widths = np.zeros(_SIDES, np.int64)
@@ -33,12 +35,16 @@ class Statistics:
 
     def add(self, rows: UnitRows) -> None:
         """Take the next unit."""
-        self._histogram += np.array(rows.meta["histogram"], np.int64)
         heights, widths = rows.columns["height"], rows.columns["width"]
-        if "label" in rows.columns:
-            self._classes += np.bincount(rows.columns["label"], minlength=len(self._classes))
         if not len(heights):
             return
+        if "label" in rows.columns:
+            counts = np.bincount(rows.columns["label"], minlength=len(self._classes))
+            self._classes = np.pad(self._classes, (0, len(counts) - len(self._classes))) + counts
+        moments = np.ascontiguousarray(rows.columns["moments"]).view("<u8")
+        # Python's integers: the squares of a large set are over 64 bits.
+        self._moments = [s + sum(column) for s, column in zip(self._moments, moments.T.tolist(), strict=True)]
+        self._pixels += int((heights.astype(np.int64) * widths).sum())
         self._heights += np.bincount(heights.clip(max=_SIDES - 1), minlength=_SIDES)
         self._widths += np.bincount(widths.clip(max=_SIDES - 1), minlength=_SIDES)
         self.max_height = max(self.max_height, int(heights.max()))
@@ -47,11 +53,9 @@ class Statistics:
         self.same_size &= bool((heights == self._first[0]).all() and (widths == self._first[1]).all())
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest's `statistics`; mean and deviation are of pixel values divided by 255."""
-        values = np.arange(256)
-        pixels = int(self._histogram[0].sum())
-        sums = [int((channel * values).sum()) for channel in self._histogram]
-        squares = [int((channel * values * values).sum()) for channel in self._histogram]
+        """The manifest's `statistics`; mean and deviation are of pixel values divided by the largest one."""
+        pixels, channels = self._pixels, len(self._moments) // 2
+        sums, squares = self._moments[:channels], self._moments[channels:]
         means = [s / pixels for s in sums] if pixels else []
         deviations = [sqrt(max(0.0, q / pixels - m * m)) for q, m in zip(squares, means, strict=False)]
         found: dict[str, Any] = {
@@ -59,8 +63,8 @@ class Statistics:
                 "pixels": pixels,
                 "sums": sums,
                 "squares": squares,
-                "mean": [round(m / 255, 8) for m in means],
-                "std": [round(d / 255, 8) for d in deviations],
+                "mean": [round(m / self._top, 8) for m in means],
+                "std": [round(d / self._top, 8) for d in deviations],
                 "height": _quantiles(self._heights),
                 "width": _quantiles(self._widths),
             }

@@ -23,7 +23,9 @@ class Listing:
     reason: str
     """Why it was taken for that type."""
     classes: tuple[str, ...] | None
-    """Class names by index; None without classes."""
+    """Class names by index; None without names."""
+    labelled: bool
+    """Whether samples have a label."""
     splits: tuple[str, ...]
     """Split names by number; empty when the source has none of its own."""
     found: int

@@ -1,4 +1,4 @@
-"""Which source a path is."""
+"""Which source paths are."""
 
 from __future__ import annotations
 
@@ -10,31 +10,48 @@ from packer_reader.errors import SourceError, UsageError
 from packer_reader.format.names import MANIFEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from packer.sources.base import Source
 
 __all__ = ["TYPES", "detect"]
 
 TYPES = ("imagefolder",)
+PYTHON = "python:"
 
 
-def detect(path: str, forced: str | None = None) -> Source:
-    """The source at a path.
+def detect(paths: Sequence[str], forced: str | None = None, known: tuple[str, ...] = ()) -> Source:
+    """The source at one or several paths.
 
     Args:
-        path: what the user named.
-        forced: a type out of `TYPES`, instead of a guess.
+        paths: what the user named.
+        forced: a type out of `TYPES`, instead of a guess; or `python:MODULE:ATTRIBUTE`, without paths.
+        known: classes that keep their index.
 
     Raises:
         SourceError: nothing is there, or it is nothing that can be converted.
         UsageError: there is no such type.
     """
+    if forced is not None and forced.startswith(PYTHON):
+        return _python(forced, paths)
     if forced is not None and forced not in TYPES:
-        raise UsageError(f"--from is {forced!r}, it must be one of {', '.join(TYPES)}")
-    place = Path(path)
-    if not place.exists():
-        raise SourceError(f"source {path!r} does not exist: check the path")
-    if not place.is_dir():
-        raise SourceError(f"source {path!r} is a file: give the folder that holds the images")
-    if (place / MANIFEST).is_file():
-        raise SourceError(f"source {path!r} is a packer store already: give the raw images it was made from")
-    return ImageFolder(str(place))
+        raise UsageError(f"--from is {forced!r}, it must be one of {', '.join(TYPES)} or python:MODULE:ATTRIBUTE")
+    if not paths:
+        raise UsageError("no source is given: name the folder that holds the images")
+    for path in paths:
+        place = Path(path)
+        if not place.exists():
+            raise SourceError(f"source {path!r} does not exist: check the path")
+        if (place / MANIFEST).is_file():
+            raise SourceError(f"source {path!r} is a packer store already: give the raw images it was made from")
+    if len({Path(path).resolve() for path in paths}) < len(paths):
+        raise UsageError(f"a source is named twice: {', '.join(paths)}")
+    return ImageFolder(tuple(paths), known)
+
+
+def _python(forced: str, paths: Sequence[str]) -> Source:
+    if paths:
+        raise UsageError(f"--from {forced} names the data set, so there can be no path {paths[0]!r} besides the output")
+    from packer.sources.dataset import load_dataset  # noqa: PLC0415 - only data sets of Python need it
+
+    return load_dataset(forced.removeprefix(PYTHON))

@@ -1,21 +1,23 @@
-"""Folders of images, in torchvision's conventions.
+"""Folders of images, in torchvision's conventions; tar and zip archives are folders too.
 
 Classes are the sorted first-level folders; everything below one belongs to it. A folder without sub-folders has no
-classes. When *all* first-level folders are split names, each is a split with the classes below it, and one class map
-covers their union.
+classes. When *all* first-level folders are split names, each is a split with the classes below it. Several sources are
+laid over each other: one list of classes, one set of splits.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from packer.sample import Problem, RawSample, Ref
 from packer.sources.base import Listing
+from packer.sources.files import read_ref
+from packer.sources.refs import Common, Places
+from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON, Folder, Level, Place, suffix_of
 from packer_reader.errors import SampleError, SourceError
 from packer_reader.format.columns import canonical_json
 
@@ -46,21 +48,13 @@ EXTENSIONS = frozenset(
     ]
 )
 """What counts as an image, whatever the case; the content decides how it is decoded."""
-SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-    "evaluation": "test",
+_WANTED = frozenset(extension.encode() for extension in EXTENSIONS)
+_SPLITS = {
+    "train": ["train", "training"],
+    "val": ["val", "valid", "validation", "dev"],
+    "test": ["test", "testing", "eval", "evaluation"],
 }
-_MAX_FILE = 1 << 31
-"""Bytes of an image file; it is read whole."""
-_JUNK = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found", "$recycle.bin"})
+SPLIT_NAMES = {name: split for split, names in _SPLITS.items() for name in names}
 
 
 @dataclass
@@ -72,46 +66,75 @@ class _Walk:
     notices: list[str] = field(default_factory=list)
     suffixes: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
+    labels: dict[bytes, int] = field(default_factory=dict)
+    splits: tuple[str, ...] = ()
+    prefixes: tuple[bytes, ...] = ()
+    """By source, what its names begin with."""
+
+    @property
+    def found(self) -> int:
+        """Samples so far."""
+        return self.refs.count + len(self.problems)
 
 
 @dataclass(frozen=True)
-class _Below:
-    """What the files of one folder have in common."""
+class _Where:
+    """A folder of a source, and what its samples have in common."""
 
-    label: int
-    split: int
-    split_name: str | None
-    refuse: str | None = None
-    """Why images here are no samples."""
+    place: Place
+    source: int
+    name: bytes = b""
+    """Relative to the source; empty for the source itself."""
+    outer: int = 0
+    """Bytes of the name that lead to the archive file it lies in."""
+    split: int = -1
+    label: int = -1
+
+    def inside(self, name: bytes, place: Place, **changes: int) -> _Where:
+        path = f"{os.fsdecode(self.name)}/" if self.name else ""
+        path += os.fsdecode(name)
+        full = os.fsencode(path)
+        same = {"outer": self.outer, "split": self.split, "label": self.label} | changes
+        if place.archive:
+            same["outer"] = len(full)
+        return _Where(place, self.source, full, **same)
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder of images, with or without class folders and split folders."""
+    """Folders or archives of images, with or without class folders and split folders."""
 
-    root: str
+    roots: tuple[str, ...]
+    known: tuple[str, ...] = ()
+    """Classes that keep their index, in order; others come behind them."""
+    named: bool = False
+    """Whether names begin with that of their source, since they would not differ otherwise."""
     type: str = "imagefolder"
 
     def scan(self, refs: RefWriter) -> Listing:
         """List the images in sorted order; see `Source.scan`."""
-        top = self._entries(self.root, "")
-        folders = [e.name for e in top if _is_dir(e)]
-        walk = _Walk(refs)
-        split_names = [SPLIT_NAMES.get(name.lower()) for name in folders]
-        if folders and all(split_names):
-            classes, splits = self._scan_splits(walk, folders)
-            reason = f"all its folders are splits: {', '.join(folders)}"
+        walk = _Walk(refs, prefixes=self._prefixes)
+        tops = [self._top(walk, number) for number in range(len(self.roots))]
+        folders = [name for _, level in tops for name, _ in level.folders]
+        splits = [self._are_splits(level) for _, level in tops]
+        if any(splits) and not all(splits):
+            odd = self.roots[splits.index(False)]
+            raise SourceError(f"{odd!r} has no folders for splits, unlike the other sources: build it on its own")
+        if all(splits):
+            reason = f"all its folders are splits: {', '.join(os.fsdecode(name) for name in folders)}"
+            classes = self._scan_splits(walk, tops)
         else:
-            classes, splits = self._scan_classes(walk, folders), ()
-            reason = f"{len(folders)} class folders" if folders else "images in one folder, without classes"
-        if not refs.count and not walk.problems:
+            reason = f"{len(set(folders))} class folders" if folders else "images in one folder, without classes"
+            classes = self._scan_classes(walk, tops)
+        if not walk.found:
             raise SourceError(self._nothing(walk))
         return Listing(
             type=self.type,
             reason=reason,
             classes=classes,
-            splits=splits,
-            found=refs.count + len(walk.problems),
+            labelled=classes is not None,
+            splits=walk.splits,
+            found=walk.found,
             bytes=refs.bytes,
             digest=refs.digest(canonical_json([p.to_json() for p in walk.problems])),
             suffixes=walk.suffixes,
@@ -122,136 +145,173 @@ class ImageFolder:
 
     def read(self, ref: Ref) -> RawSample:
         """Read the file of one image; see `Source.read`."""
-        path = f"{self.root}/{ref.name}"
-        if ref.size > _MAX_FILE:
-            raise SampleError("too-large", f"the file has {ref.size} bytes, images have at most {_MAX_FILE}")
-        try:
-            with Path(path).open("rb") as file:
-                data = file.read(ref.size + 1)  # a byte more shows that it grew; a file that grows for ever ends here
-        except FileNotFoundError:
-            raise SampleError("vanished", "the file was there when the source was listed and is gone") from None
-        except OSError as error:
-            raise SampleError("unreadable", f"the system refused to read it ({error.strerror})") from None
-        if not data:
-            raise SampleError("empty", "the file has no bytes")
-        if len(data) != ref.size:
-            raise SampleError("vanished", "the file has another size than when the source was listed")
-        return RawSample(ref, data)
+        inner = replace(ref, name=ref.name[len(os.fsdecode(self._prefixes[ref.source])) :]) if self.named else ref
+        return RawSample(ref, read_ref(self.roots[ref.source], inner), ref.label)
+
+    @property
+    def _prefixes(self) -> tuple[bytes, ...]:
+        if not self.named:
+            return (b"",) * len(self.roots)
+        names = [PurePath(root).name for root in self.roots]
+        if len(set(names)) < len(names):
+            names = [PurePath(root).as_posix().strip("/") for root in self.roots]
+        return tuple(os.fsencode(f"{name}/") for name in names)
 
     def _nothing(self, walk: _Walk) -> str:
         seen = ", ".join(f"{count} {suffix or 'without extension'}" for suffix, count in walk.ignored.most_common(5))
+        where = ", ".join(map(repr, self.roots))
         return (
-            f"no images in {self.root!r} (found: {seen or 'nothing'}): give the folder that holds the class folders; "
+            f"no images in {where} (found: {seen or 'nothing'}): give the folder that holds the class folders; "
             f"images are {' '.join(sorted(EXTENSIONS))}"
         )
 
-    def _entries(self, folder: str, name: str) -> list[os.DirEntry[str]]:
+    def _top(self, walk: _Walk, number: int) -> tuple[_Where, Level]:
+        root = self.roots[number]
+        where = _Where(_root(root), number)
         try:
-            with os.scandir(folder) as found:
-                entries = [e for e in found if not _is_junk(e.name)]
-        except OSError as error:
-            what = f"{self.root!r}" if not name else f"{name!r} in {self.root!r}"
-            raise SourceError(f"cannot list {what}: {error.strerror}; check the path and its permissions") from None
-        return sorted(entries, key=lambda e: os.fsencode(e.name))
+            level = _look(walk, where)
+        except SampleError as error:
+            raise SourceError(f"{root!r}: {error.reason}: check the file") from None
+        if where.place.archive and len(level.folders) == 1 and not level.files.names:
+            # Archives are usually made of a folder, not of its content.
+            inner = where.inside(*level.folders[0], outer=0)
+            below = _look(_Walk(walk.refs, prefixes=walk.prefixes), inner)
+            if below.folders and not below.files.names:
+                return inner, _look(walk, inner)
+        return where, level
 
-    def _scan_splits(self, walk: _Walk, folders: list[str]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        names = [SPLIT_NAMES[folder.lower()] for folder in folders]
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        if twice:
-            same = [folder for folder, name in zip(folders, names, strict=True) if name == twice[0]]
-            raise SourceError(
-                f"folders {same!r} in {self.root!r} are the same split {twice[0]!r}: rename or merge them"
-            )
-        union = {e.name for folder in folders for e in self._entries(f"{self.root}/{folder}", folder) if _is_dir(e)}
-        classes = tuple(sorted(union, key=os.fsencode))
-        for number, (folder, name) in enumerate(zip(folders, names, strict=True)):
-            self._scan_level(walk, folder, classes, _Below(-1, number, name))
-        first = names[0]
-        self._loose(walk, "", _Below(-1, 0, first, "the file is in no split folder"))
-        return classes or None, tuple(names)
+    def _are_splits(self, level: Level) -> bool:
+        return bool(level.folders) and all(_split_of(name) for name, _ in level.folders)
 
-    def _scan_classes(self, walk: _Walk, folders: list[str]) -> tuple[str, ...] | None:
-        self._scan_level(walk, "", tuple(folders), _Below(-1, -1, None))
-        return tuple(folders) or None
+    def _scan_splits(self, walk: _Walk, tops: list[tuple[_Where, Level]]) -> tuple[str, ...] | None:
+        found: dict[str, list[tuple[_Where, Level]]] = {}
+        for where, level in tops:
+            self._check_once([os.fsdecode(name) for name, _ in level.folders], self.roots[where.source])
+            for name, place in level.folders:
+                split = _split_of(name)
+                inner = where.inside(name, place)
+                found.setdefault(split, []).append((inner, _look(walk, inner)))
+        walk.splits = tuple(found)
+        classes = self._classes(walk, [level for levels in found.values() for _, level in levels])
+        for number, split in enumerate(walk.splits):
+            for where, level in found[split]:
+                self._scan_level(walk, replace(where, split=number), level)
+        for where, level in tops:
+            self._refuse(walk, where, level, "the file is in no split folder")
+        return classes
 
-    def _scan_level(self, walk: _Walk, prefix: str, classes: tuple[str, ...], below: _Below) -> None:
+    def _check_once(self, folders: list[str], root: str) -> None:
+        """Refuse two folders that are the same split."""
+        splits = [_split_of(os.fsencode(folder)) for folder in folders]
+        for split, count in Counter(splits).items():
+            if count > 1:
+                twice = [folder for folder, each in zip(folders, splits, strict=True) if each == split]
+                raise SourceError(f"folders {twice!r} in {root!r} are the same split {split!r}: rename or merge them")
+
+    def _scan_classes(self, walk: _Walk, tops: list[tuple[_Where, Level]]) -> tuple[str, ...] | None:
+        classes = self._classes(walk, [level for _, level in tops])
+        for where, level in tops:
+            self._scan_level(walk, where, level)
+        return classes
+
+    def _classes(self, walk: _Walk, levels: list[Level]) -> tuple[str, ...] | None:
+        """All class names by index: the known ones first."""
+        names = {_class_of(name, place) for level in levels for name, place in level.folders}
+        known = [os.fsencode(name) for name in self.known]
+        ordered = [*known, *sorted(names - set(known))]
+        walk.labels = {name: label for label, name in enumerate(ordered)}
+        return tuple(os.fsdecode(name) for name in ordered) or None
+
+    def _scan_level(self, walk: _Walk, where: _Where, level: Level) -> None:
         """The folder that holds class folders, or images when there are no classes."""
-        for label, name in enumerate(classes):
-            path = f"{prefix}/{name}" if prefix else name
-            if not Path(self.root, path).is_dir():
-                continue
-            before = walk.refs.count + len(walk.problems)
-            self._walk(walk, path, _Below(label, below.split, below.split_name))
-            if walk.refs.count + len(walk.problems) == before:
-                walk.notices.append(f"class folder {path!r} holds no image; it keeps its index {label}")
-        refuse = "the file is in no class folder" if classes else None
-        self._loose(walk, prefix, _Below(-1, below.split, below.split_name, refuse))
+        for name, place in level.folders:
+            label = walk.labels[_class_of(name, place)]
+            inner = where.inside(name, place, label=label)
+            before = walk.found
+            self._walk(walk, inner)
+            if walk.found == before:
+                shown = os.fsdecode(inner.name)
+                walk.notices.append(f"class folder {shown!r} holds no image; it keeps its index {label}")
+        if walk.labels:
+            self._refuse(walk, where, level, "the file is in no class folder")
+        else:
+            self._take(walk, where, level)
 
-    def _loose(self, walk: _Walk, prefix: str, below: _Below) -> None:
-        folder = f"{self.root}/{prefix}" if prefix else self.root
-        for entry in self._entries(folder, prefix):
-            if not _is_dir(entry):
-                self._file(walk, entry, f"{prefix}/{entry.name}" if prefix else entry.name, below)
-
-    def _walk(self, walk: _Walk, name: str, below: _Below) -> None:
+    def _walk(self, walk: _Walk, top: _Where) -> None:
         """Everything below a class folder: its files, then its folders.
 
         A stack instead of recursion, since folders may be nested a thousand deep.
         """
-        stack = [(name, self._above())]
+        stack = [top]
         while stack:
-            path, ancestors = stack.pop()
-            here = _identity(f"{self.root}/{path}")
-            if here in ancestors:
-                walk.notices.append(f"{path!r} is a link to a folder above it and was not followed")
+            where = stack.pop()
+            try:
+                level = _look(walk, where)
+            except SampleError as error:
+                _problem(walk, where, b"", error.failure, error.reason)
                 continue
-            folders = []
-            for entry in self._entries(f"{self.root}/{path}", path):
-                if _is_dir(entry):
-                    folders.append((f"{path}/{entry.name}", ancestors | {here}))
-                else:
-                    self._file(walk, entry, f"{path}/{entry.name}", below)
-            stack += reversed(folders)
+            self._take(walk, where, level)
+            stack += [where.inside(name, place) for name, place in reversed(level.folders)]
 
-    def _above(self) -> frozenset[tuple[int, int]]:
-        """The source's folder and all that it lies in."""
-        root = Path(self.root).resolve()
-        return frozenset(_identity(str(folder)) for folder in (root, *root.parents))
+    def _take(self, walk: _Walk, where: _Where, level: Level) -> None:
+        """Files of one folder become refs."""
+        files = level.files
+        for suffix, count in Counter(map(suffix_of, files.names)).items():
+            walk.suffixes[suffix.decode()] += count
+        prefix = walk.prefixes[where.source] + (where.name + b"/" if where.name else b"")
+        common = Common(prefix, where.label, where.split, where.source, where.outer)
+        walk.refs.add(files.names, Places(files.sizes, files.mtimes, files.offsets, files.packed), common)
 
-    def _file(self, walk: _Walk, entry: os.DirEntry[str], name: str, below: _Below) -> None:
-        suffix = PurePath(entry.name).suffix.lower()
-        if suffix not in EXTENSIONS:
-            walk.ignored[suffix] += 1
-            return
-
-        def refuse(failure: str, reason: str) -> None:
-            walk.problems.append(Problem(name, failure, reason, split=below.split_name))
-
-        try:
-            found = entry.stat()
-        except OSError:
-            refuse("unreadable", "the link leads nowhere")
-            return
-        if not stat.S_ISREG(found.st_mode):
-            refuse("unreadable", "it is not a regular file")
-        elif below.refuse:
-            refuse("no-class", below.refuse)
-        else:
-            walk.suffixes[suffix] += 1
-            walk.refs.add(Ref(name, found.st_size, found.st_mtime_ns, below.label), below.split)
+    def _refuse(self, walk: _Walk, where: _Where, level: Level, reason: str) -> None:
+        for name in level.files.names:
+            _problem(walk, where, name, "no-class", reason)
 
 
-def _is_junk(name: str) -> bool:
-    return name.startswith(".") or name.lower() in _JUNK
+def _root(path: str) -> Place:
+    raw = os.fsencode(path.rstrip("/") or "/")
+    if Path(path).is_dir():
+        return Folder(raw)
+    if raw.lower().endswith(COMPRESSED):
+        raise SourceError(f"{path!r}: {COMPRESSED_REASON}")
+    if suffix_of(os.path.basename(raw)) not in ARCHIVES:  # noqa: PTH119 - paths are bytes here
+        raise SourceError(
+            f"source {path!r} is a file: give the folder that holds the images, or a .tar or .zip archive"
+        )
+    from packer.sources.archive import Archive  # noqa: PLC0415 - tarfile and zipfile load when there is an archive
+
+    return Archive.at(raw)
 
 
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
+def _look(walk: _Walk, where: _Where) -> Level:
+    """What is in a folder; what cannot be read there is noted.
+
+    Raises:
+        SampleError: it is an archive that cannot be read.
+    """
+    if where.place.archive:
+        walk.refs.note(b"%d %d" % where.place.archive)
+    level = where.place.level(_WANTED.__contains__)
+    if level.ignored[b".cls"] and where.place.kind != "folder":
+        shown = os.fsdecode(where.name) or "the source"
+        raise SourceError(f"{shown!r} holds WebDataset samples (.cls files): shards are not read as a source yet")
+    for suffix, count in level.ignored.items():
+        walk.ignored[os.fsdecode(suffix)] += count
+    walk.notices += [f"{os.fsdecode(where.name)!r} {notice}" for notice in level.notices]
+    for name, failure, reason in level.refused:
+        _problem(walk, where, name, failure, reason)
+    return level
 
 
-def _identity(path: str) -> tuple[int, int]:
-    found = Path(path).stat()
-    return found.st_dev, found.st_ino
+def _problem(walk: _Walk, where: _Where, name: bytes, failure: str, reason: str) -> None:
+    path = walk.prefixes[where.source] + b"/".join(part for part in (where.name, name) if part)
+    split = walk.splits[where.split] if where.split >= 0 else None
+    walk.problems.append(Problem(os.fsdecode(path), failure, reason, split=split))
+
+
+def _split_of(name: bytes) -> str:
+    return SPLIT_NAMES.get(os.fsdecode(name).lower().removesuffix(".tar").removesuffix(".zip"), "")
+
+
+def _class_of(name: bytes, place: Place) -> bytes:
+    """A class folder's name; an archive's without its extension."""
+    return name[: -len(suffix_of(name))] if place.kind == "archive" else name

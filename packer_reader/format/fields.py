@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CODECS", "KINDS", "FieldSpec"]
+__all__ = ["CODECS", "KINDS", "SOURCE_CODECS", "FieldSpec"]
 
 KINDS = frozenset(
     {
@@ -24,6 +24,12 @@ KINDS = frozenset(
     }
 )
 CODECS = frozenset({"jpg", "png", "webp", "npy", "cls", "txt", "json", "msg"})
+
+SOURCE_CODECS = (
+    "other", "jpg", "png", "webp", "gif", "bmp", "dib", "tiff", "ppm", "avif", "jp2", "png16", "tiff16", "ppm16",
+    "jp216", "pixels", "pixels16",
+)  # fmt: skip
+"""What a source image was, by the number in the column `source_codec`; never reordered, new ones come at the end."""
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,15 @@ def _field_problems(field: Any) -> list[str]:
         sides = field[part]
         if not isinstance(sides, list) or len(sides) > 8 or not all(_is_side(s, part) for s in sides):
             found.append(f"{part} is {_short(sides)}")
-    if not found and field["kind"] == "image" and not (len(field["shape"]) == len(field["maximum"]) == 3):
+    return found or (_image_problems(field) if field["kind"] == "image" else [])
+
+
+def _image_problems(field: Any) -> list[str]:
+    found = []
+    if not len(field["shape"]) == len(field["maximum"]) == 3:
         found.append("is an image without height, width and channels in shape and maximum")
+    if field["dtype"] not in {"uint8", "uint16"}:
+        found.append(f"is an image of dtype {_short(field['dtype'])}, images are uint8 or uint16")
     return found
 
 

@@ -32,7 +32,7 @@ def scan(root: Path, tmp_path: Path) -> tuple[Listing, list[tuple[str, int]]]:
     folder = tmp_path / "refs"
     folder.mkdir(exist_ok=True)
     with RefWriter(folder) as writer:
-        listing = ImageFolder(str(root)).scan(writer)
+        listing = ImageFolder((str(root),)).scan(writer)
     table = RefTable(folder)
     return listing, [(table[n].name, table[n].label) for n in range(len(table))]
 
@@ -157,18 +157,18 @@ def test_detection_says_what_is_wrong(tmp_path: Path, tar_store: Path) -> None:
     touch(tmp_path, "file")
     for path, message in (("gone", "does not exist"), ("file", "is a file")):
         with pytest.raises(SourceError, match=message):
-            detect(str(tmp_path / path))
+            detect([str(tmp_path / path)])
     with pytest.raises(SourceError, match="is a packer store already"):
-        detect(str(tar_store))
+        detect([str(tar_store)])
     with pytest.raises(UsageError, match="--from is 'zip', it must be one of imagefolder"):
-        detect(str(tmp_path), "zip")
+        detect([str(tmp_path)], "zip")
 
 
 def test_a_file_that_has_grown_is_not_read_whole(tmp_path: Path) -> None:
     with (tmp_path / "1.png").open("wb") as file:
         file.truncate(1 << 42)
-    with pytest.raises(SampleError, match="another size than when the source was listed"):
-        ImageFolder(str(tmp_path)).read(Ref("1.png", 3, 0, -1))
+    with pytest.raises(SampleError, match="has changed since the source was listed"):
+        ImageFolder((str(tmp_path),)).read(Ref("1.png", 3, 0, -1))
 
 
 @pytest.mark.parametrize(
@@ -178,5 +178,5 @@ def test_files_that_change_are_noticed(content: bytes | None, failure: str, tmp_
     if content is not None:
         (tmp_path / "1.png").write_bytes(content)
     with pytest.raises(SampleError) as caught:
-        ImageFolder(str(tmp_path)).read(Ref("1.png", 3, 0, -1))
+        ImageFolder((str(tmp_path),)).read(Ref("1.png", 3, 0, -1))
     assert caught.value.failure == failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from packer import Job, Recipe, build
+from packer.job import Silent
 from packer.sources.imagefolder import ImageFolder
-from packer_reader.errors import WorkerError
 from tests.conftest import make_photos, make_serials
 
 if TYPE_CHECKING:
@@ -54,6 +55,16 @@ def test_ctrl_c_to_the_whole_group_is_quiet(reached: str, tmp_path: Path) -> Non
     assert "Traceback" not in stderr
 
 
+class _Heard(Silent):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
 class _Deadly(ImageFolder):
     """A source with a sample that kills who reads it, as a crash in a codec would."""
 
@@ -63,11 +74,15 @@ class _Deadly(ImageFolder):
         return super().read(ref)
 
 
-def test_a_worker_that_dies_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_that_ends_workers_is_skipped_and_the_rest_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = make_serials(tmp_path / "src", 40)
-    monkeypatch.setattr("packer.convert.detect", lambda path, _: _Deadly(path))
-    with pytest.raises(WorkerError, match="a worker process died .*lower --workers"):
-        build(str(source), str(tmp_path / "o"), Recipe(unit=5), Job(workers=2))
-    assert not (tmp_path / "o").exists()
-    monkeypatch.undo()
-    assert build(str(source), str(tmp_path / "o"), Recipe(unit=5), Job(workers=2)).written == 40
+    monkeypatch.setattr("packer.convert.detect", lambda paths, *_: _Deadly(tuple(paths)))
+    heard = _Heard()
+    report = build(str(source), str(tmp_path / "o"), Recipe(unit=5), Job(workers=2, watcher=heard))
+    assert (report.found, report.written, report.errors) == (40, 39, {"crashed": 1})
+    line = json.loads((tmp_path / "o" / "errors.jsonl").read_text())
+    assert (line["name"], line["class"]) == ("b/00007.png", "crashed")
+    assert heard.said[0].endswith("was ended by SIGKILL at 'b/00007.png'; the unit is converted again")
+    assert heard.said[1].endswith("was ended by SIGKILL at 'b/00007.png'; the sample is skipped")

@@ -1,0 +1,95 @@
+"""What a build will need: bytes of the store from a few samples, memory of the workers from the largest file."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packer.plan import Plan
+from packer.stored import content_hash, stored_sample
+from packer.unit import some_refs
+from packer_reader.errors import SampleError
+from packer_reader.format.tar import member_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from packer.recipe import Recipe
+    from packer.sample import Problem
+    from packer.unit import SplitJob
+
+__all__ = ["Tried", "fitting_workers", "in_flight", "largest_image", "try_samples", "worker_memory"]
+
+_WORKER = 350 << 20
+"""Bytes of a worker with torch and the codecs, without images."""
+_PIXEL = 12
+"""Bytes per pixel while a picture is decoded, turned, resized and encoded."""
+_FILE_PIXELS = 16
+"""Pixels per byte of the largest file that memory is planned for; a denser one is an exception that workers survive."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A spread of samples, converted in memory."""
+
+    samples: int
+    sizes: tuple[int, ...]
+    """Stored bytes, over all sizes, of those that could be converted."""
+    seconds: float
+    """Per sample, without the first, which loads the codecs."""
+    problems: tuple[Problem, ...]
+
+    @property
+    def mean(self) -> float:
+        """Stored bytes per sample."""
+        return sum(self.sizes) / len(self.sizes) if self.sizes else 0.0
+
+
+def try_samples(jobs: Sequence[SplitJob], count: int) -> Tried:
+    """Convert up to `count` samples, spread by the seed, in memory."""
+    from packer.sample import Problem  # noqa: PLC0415
+
+    job = jobs[0]
+    plan = Plan(job.count, job.recipe.seed, count)
+    sizes, problems, times = list[int](), list[Problem](), list[float]()
+    for ref in some_refs(job, plan.refs(0)) if job.count else []:
+        started = time.perf_counter()
+        try:
+            raw = job.source.read(ref)
+            digest = content_hash(raw.image)
+            blobs = [blob for each in jobs for blob in stored_sample(each, raw, digest).blobs]
+        except SampleError as error:
+            problems.append(Problem(ref.name, error.failure, error.reason))
+            continue
+        times.append(time.perf_counter() - started)
+        sizes.append(sum(member_size(len(blob)) for blob in blobs))
+    later = times[1:] or times
+    mean = sum(later) / len(later) if later else 0.0
+    return Tried(len(sizes) + len(problems), tuple(sizes), mean, tuple(problems))
+
+
+def largest_image(recipe: Recipe, largest_file: int) -> int:
+    """Pixels of the largest picture that memory is planned for."""
+    stored = recipe.target[0] * recipe.target[1] if recipe.target else 0
+    return max(stored, min(recipe.max_pixels, _FILE_PIXELS * largest_file))
+
+
+def worker_memory(recipe: Recipe, largest_file: int) -> int:
+    """Bytes that one worker may need."""
+    return _WORKER + largest_file + _PIXEL * (recipe.bits // 8) * largest_image(recipe, largest_file)
+
+
+def fitting_workers(workers: int, memory: int, recipe: Recipe, largest_file: int) -> int:
+    """At most so many workers as there is memory for, at least one."""
+    return max(1, min(workers, int(0.9 * memory) // worker_memory(recipe, largest_file)))
+
+
+def fitting_pixels(memory: int, recipe: Recipe) -> int:
+    """`max_pixels`, or what one worker can hold in this memory."""
+    return min(recipe.max_pixels, max(1, int(0.9 * memory) - _WORKER) // (_PIXEL * (recipe.bits // 8)))
+
+
+def in_flight(recipe: Recipe, workers: int, mean: float, count: int) -> float:
+    """Bytes of fragments that lie beside the finished shards."""
+    return min(mean * count, 4 * workers * recipe.unit * mean + 2 * recipe.shard_bytes)

@@ -1,0 +1,97 @@
+"""What a build takes of the machine: workers, memory, disk; decided and checked before it starts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from packer.estimate import fitting_pixels, fitting_workers, in_flight, try_samples
+from packer.runners import make_runner
+from packer.scan import SMALL
+from packer_reader.errors import OutputError, WorkerError
+from packer_reader.machine import usable_cpus, usable_memory
+from packer_reader.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from packer.job import Job
+    from packer.recipe import Recipe
+    from packer.sources.refs import RefTable
+    from packer.unit import SplitJob
+
+__all__ = ["check_room", "crew", "fitted"]
+
+_TRIED = 16
+"""Samples converted to learn what the store will need."""
+
+
+def fitted(recipes: list[Recipe], job: Job) -> list[Recipe]:
+    """The recipes with `max_pixels` lowered to what one worker can hold in this machine's memory.
+
+    It depends on the machine alone, not on the number of workers, and stands in the manifest.
+    """
+    limit = fitting_pixels(usable_memory(), recipes[0])
+    if limit == recipes[0].max_pixels:
+        return recipes
+    job.watcher.say(f"memory is short: images over {limit:,} pixels are skipped, as with --max-pixels {limit}")
+    return [replace(recipe, max_pixels=limit) for recipe in recipes]
+
+
+def crew(job: Job, recipe: Recipe, refs: RefTable, *, resumed: bool) -> tuple[Executor, int]:
+    """Who converts, and how many of them.
+
+    A small job runs in this process; one that was interrupted does not, since its samples may be what ended it.
+    """
+    if len(refs) < SMALL and not resumed and job.workers in {None, 1}:
+        return make_runner("serial", 1), 1
+    cpus, largest = usable_cpus(), int(refs.sizes.max(initial=0))
+    units = -(-len(refs) // recipe.unit)
+    workers = max(1, min(job.workers or cpus, units))
+    fitting = fitting_workers(workers, usable_memory(), recipe, largest)
+    if fitting < workers:
+        if job.workers is None:
+            job.watcher.say(f"memory is short: {fitting} workers instead of {workers} (--workers)")
+            workers = fitting
+        else:
+            job.watcher.say(f"memory may be short: it is enough for {fitting} workers, --workers is {workers}")
+    return make_runner(job.runner, workers), workers
+
+
+def check_room(jobs: Sequence[SplitJob], executor: Executor, staging: Path, workers: int) -> None:
+    """Convert a few samples to see whether the stores will fit on the disk.
+
+    Raises:
+        OutputError: they will not.
+    """
+    job = jobs[0]
+    if job.count < SMALL:
+        return
+    try:
+        tried = executor.submit(try_samples, jobs, _TRIED).result()
+    except WorkerError:
+        return  # one of them ends workers; the conversion itself finds out which
+    flying = in_flight(job.recipe, workers, tried.mean, job.count)
+    places = {staging: tried.mean * job.count, job.units: flying}
+    if os.stat(staging).st_dev == os.stat(job.units).st_dev:  # noqa: PTH116
+        places = {staging: tried.mean * job.count + flying}
+    for folder, need in places.items():
+        room = os.statvfs(folder)
+        free = room.f_bavail * room.f_frsize + _held(folder)
+        if need > free:
+            raise OutputError(
+                f"about {format_bytes(need)} are needed in {str(folder)!r} and {format_bytes(free)} are free: make "
+                "room, choose another place, or store less (--resize, --quality)"
+            )
+
+
+def _held(folder: Path) -> int:
+    """Bytes that an interrupted build has written already."""
+    held = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            held += os.lstat(os.path.join(path, name)).st_size  # noqa: PTH118
+    return held

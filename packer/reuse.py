@@ -1,0 +1,205 @@
+"""An earlier store of the same recipe, to copy from what has not changed: `--reuse`.
+
+The new store is byte for byte what a full build makes. A sample is copied when a source of its name had the same size
+and modification time, or, where only the time differs, the same content. What failed before is not in the store, and so
+is tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.stored import Facts, StoredSample, public_name, with_label
+from packer_reader.errors import NotAStoreError, StoreError, UsageError
+from packer_reader.format.names import MANIFEST
+from packer_reader.stores.open import bare_store, has_manifest, read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from packer.recipe import Recipe
+    from packer.sample import RawSample, Ref
+    from packer.sources.refs import RefTable
+    from packer.unit import SplitJob
+    from packer_reader.format.manifest import Manifest
+    from packer_reader.stores.base import Store
+
+__all__ = ["MadeBy", "Reuse", "plan_reuse"]
+
+_IMAGE = ("resize", "fit", "upscale", "gray", "bits", "exact", "encode", "quality", "max_pixels")
+"""What of a recipe shapes the bytes of an image; all else may differ."""
+_DEEP = 3
+"""Levels of folders: the path itself, sizes, splits."""
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """What a worker needs to copy samples; small, it travels with every unit."""
+
+    stores: tuple[str, ...]
+    table: Path
+    """Per ref, i64: the sample's number over all stores; -1 for none; -2 - number where the content has to be
+    compared."""
+
+    def unchanged(self, ref: Ref, job: SplitJob) -> StoredSample | None:
+        """A copy of what was made of the same file."""
+        number = int(_table(self.table)[ref.place])
+        return self._copy(number, ref, ref.label, job) if number >= 0 else None
+
+    def same_content(self, raw: RawSample, job: SplitJob, digest: bytes) -> StoredSample | None:
+        """A copy of what was made of a file of this name with the same content."""
+        number = -2 - int(_table(self.table)[raw.ref.place])
+        if number < 0:
+            return None
+        store, inside = self._find(number)
+        if store.columns.numbers("source_hash")[inside].tobytes() != digest:
+            return None
+        return self._copy(number, raw.ref, raw.label, job)
+
+    def _find(self, number: int) -> tuple[Store, int]:
+        for path in self.stores:
+            store = _store(path)
+            if number < len(store):
+                return store, number
+            number -= len(store)
+        raise AssertionError(number)
+
+    def _copy(self, number: int, ref: Ref, label: int, job: SplitJob) -> StoredSample | None:
+        store, inside = self._find(number)
+        names = store.manifest.recipe.get("source_names", "keep")
+        if store.source(inside) != public_name(ref.name, names):
+            return None
+        try:
+            image = bytes(store.read(np.array([inside]), [0])[0][0])
+        except StoreError:
+            return None  # damaged: converted again
+        column = store.columns.numbers
+        size = int(column("height")[inside]), int(column("width")[inside])
+        moments = tuple(np.frombuffer(column("moments")[inside].tobytes(), "<u8").tolist())
+        codec, source_size = int(column("source_codec")[inside]), int(column("source_size")[inside])
+        facts = Facts(size, moments, codec, source_size, column("source_hash")[inside].tobytes(), label)
+        return StoredSample(with_label(job, image, size, ref.name, label), facts)
+
+
+@dataclass(frozen=True)
+class MadeBy:
+    """What decides the bytes of an image, beside its source."""
+
+    recipe: Recipe
+    codec: str
+    versions: Mapping[str, str]
+    """Of the libraries."""
+
+
+def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> tuple[Reuse, int]:
+    """Find out what can be copied.
+
+    Args:
+        path: an earlier store, or a folder of stores (splits, sizes).
+        made: how the new store is made.
+        refs: the new listing.
+        table: the file to write, see `Reuse.table`.
+
+    Returns:
+        For the workers; and the number of samples that need not be read.
+
+    Raises:
+        UsageError: nothing there was made by such a recipe; the difference is named.
+    """
+    folders = _stores(Path(path), _DEEP)
+    if not folders:
+        raise NotAStoreError(f"--reuse {path!r} is no complete store: give a folder that `packer build` wrote")
+    found = {folder: read_manifest(folder) for folder in folders}
+    differences = {folder: _differences(manifest, made) for folder, manifest in found.items()}
+    fitting = [folder for folder in folders if not differences[folder]]
+    if not fitting:
+        least = min(differences.values(), key=len)
+        raise UsageError(
+            f"--reuse {path!r} was made otherwise: {'; '.join(least)}. Use the same options, or convert anew"
+        )
+    places, exact = _match(refs, [bare_store(folder, found[folder]) for folder in fitting])
+    places.astype("<i8").tofile(table)
+    return Reuse(tuple(str(folder.absolute()) for folder in fitting), table), exact
+
+
+def _stores(path: Path, levels: int) -> list[Path]:
+    if has_manifest(path):
+        return [path]
+    if levels == 1 or not path.is_dir():
+        return []
+    return [store for folder in sorted(path.iterdir()) if folder.is_dir() for store in _stores(folder, levels - 1)]
+
+
+def _differences(manifest: Manifest, made: MadeBy) -> list[str]:
+    """Why images of a store are not what this recipe makes of the same files."""
+    asked, before, versions = made.recipe.to_json(), manifest.recipe, made.versions
+    pairs = [(name, before.get(name), asked[name]) for name in _IMAGE]
+    pairs.append(("codec", manifest.fields[0].codec, made.codec))
+    same = sorted((manifest.versions.keys() & versions.keys()) - {"packer-data", "lmdb"})
+    pairs += [(name, manifest.versions[name], versions[name]) for name in same]
+    found = [f"{name} was {old!r}, is {new!r}" for name, old, new in pairs if old != new]
+    if before.get("source_names") == "none":
+        found.append("it was built with --source-names none, so nothing tells which sample is which")
+    return found
+
+
+def _match(refs: RefTable, stores: list[Store]) -> tuple[npt.NDArray[np.int64], int]:
+    """For each ref the place of its sample, see `Reuse.table`; names are compared by hash here, and by the workers."""
+    hashes, sizes, times = [], [], []
+    for store in stores:
+        hashes.append(_hashes(store.columns.strings("name"), "keep"))
+        sizes.append(store.columns.numbers("source_size"))
+        times.append(store.columns.numbers("source_mtime_ns"))
+    modes = {store.manifest.recipe.get("source_names", "keep") for store in stores}
+    places = np.full(len(refs), -1, np.int64)
+    exact = 0
+    if not len(refs):
+        return places, exact
+    old, size, time = np.concatenate(hashes), np.concatenate(sizes), np.concatenate(times)
+    order = np.argsort(old, kind="stable")
+    for mode in sorted(modes):
+        mine = _hashes(refs.names(), mode)
+        at = np.searchsorted(old[order], mine).clip(max=len(order) - 1)
+        number = order[at]
+        known = old[number] == mine
+        same = known & (size[number] == refs.sizes) & (time[number] == refs.mtimes) & (refs.mtimes != 0)
+        places[known] = -2 - number[known]
+        places[same] = number[same]
+        exact = int((places >= 0).sum())
+    return places, exact
+
+
+def _hashes(names: Iterable[str], mode: str) -> npt.NDArray[np.uint64]:
+    def number(name: str) -> int:
+        text = public_name(name, mode).encode("utf-8", "surrogateescape")
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+    return np.fromiter(map(number, names), np.uint64)
+
+
+def _table(path: Path) -> npt.NDArray[Any]:
+    state = path.stat()
+    return _mapped(path, state.st_ino, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _mapped(path: Path, _inode: int, _mtime_ns: int) -> npt.NDArray[Any]:
+    """The table at a path, mapped once: by the file it is in, since a later build has the same path."""
+    return np.memmap(path, "<i8", "r")
+
+
+def _store(path: str) -> Store:
+    state = (Path(path) / MANIFEST).stat()
+    return _opened(path, state.st_ino, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _opened(path: str, _inode: int, _mtime_ns: int) -> Store:
+    return bare_store(Path(path), read_manifest(Path(path)))

@@ -1,0 +1,87 @@
+"""Listing a source: its refs into column files, and what a user should hear of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from packer.runners import warm_up
+from packer.sources.imagefolder import ImageFolder
+from packer.sources.refs import RefTable, RefWriter
+from packer_reader.errors import SourceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from packer.job import Job
+    from packer.sources.base import Listing, Source
+
+__all__ = ["SMALL", "scan"]
+
+SMALL = 500
+"""Samples below which a build runs in this process, rather than wait for workers to load."""
+
+
+def scan(source: Source, folder: Path, job: Job) -> tuple[Source, Listing]:
+    """List a source.
+
+    Args:
+        source: the raw data.
+        folder: of the ref columns; made when it is not there.
+        job: its watcher hears what the user should know; its workers begin to load when there will be some.
+
+    Returns:
+        The source to read from, whose names all differ; and the listing.
+
+    Raises:
+        SourceError: it cannot be listed, or with `stop_on_error` has a problem.
+    """
+    folder.mkdir(exist_ok=True)
+    job.watcher.begin("scanning", 0)
+    listing = _list(source, folder, job)
+    if isinstance(source, ImageFolder) and len(source.roots) > 1 and _repeats(RefTable(folder)):
+        source = replace(source, named=True)
+        job.watcher.say("the sources have names in common: names begin with that of their source")
+        listing = _list(source, folder, job)
+        if _repeats(RefTable(folder)):
+            raise SourceError("two sources hold files of the same name, and have the same name: rename one of them")
+    for notice in [*listing.notices, *_left_out(listing)]:
+        job.watcher.say(notice)
+    if job.stop_on_error and listing.problems:
+        first = listing.problems[0]
+        raise SourceError(
+            f"{first.name!r}: {first.reason}: repair or remove it, or leave out --on-error stop to skip it"
+        )
+    return source, listing
+
+
+def _list(source: Source, folder: Path, job: Job) -> Listing:
+    told = 0
+
+    def heard(count: int) -> None:
+        nonlocal told
+        if count >= SMALL > told:
+            warm_up(job.runner)  # the workers' libraries load while the scan goes on
+        job.watcher.advance(count - told, 0, 0)
+        told = count
+
+    with RefWriter(folder, heard) as refs:
+        return source.scan(refs)
+
+
+def _repeats(refs: RefTable) -> bool:
+    """Whether a name comes twice: by hash first, which a million names take 8 MB for."""
+    hashes = np.fromiter(map(hash, refs.names()), np.int64, len(refs))
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(np.diff(hashes[order]) == 0)
+    return any(refs.name(int(order[i])) == refs.name(int(order[i + 1])) for i in same)
+
+
+def _left_out(listing: Listing) -> list[str]:
+    """What has no extension of an image, in words."""
+    if not listing.ignored:
+        return []
+    kinds = ", ".join(f"{count} {suffix or 'without one'}" for suffix, count in listing.ignored.most_common(5))
+    return [f"{listing.ignored.total()} files were left out for their extension: {kinds}"]

@@ -1,0 +1,103 @@
+"""From a raw sample to what the store holds of it: encoded fields and column values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from packer_reader.errors import SampleError
+from packer_reader.format.record import MAX_FIELD
+
+if TYPE_CHECKING:
+    from packer.sample import RawSample
+    from packer.unit import SplitJob
+
+__all__ = ["Facts", "StoredSample", "content_hash", "public_name", "stored_sample", "with_label"]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the columns say of one sample."""
+
+    size: tuple[int, int]
+    """Height and width of the image."""
+    moments: tuple[int, ...]
+    """Per channel the sum of its values, then per channel the sum of their squares."""
+    source_codec: int
+    """Place in `SOURCE_CODECS` of what the source was."""
+    source_size: int
+    """Bytes of the source."""
+    source_hash: bytes
+    """`content_hash` of the source."""
+    label: int
+    """-1 without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSample:
+    """One sample at one size."""
+
+    blobs: list[bytes]
+    """Encoded fields, in the order of `SplitJob.suffixes`."""
+    facts: Facts
+
+
+def stored_sample(job: SplitJob, raw: RawSample, digest: bytes) -> StoredSample:
+    """Convert one sample.
+
+    Args:
+        job: recipe, codec and classes.
+        raw: the sample as the source holds it.
+        digest: `content_hash` of it.
+
+    Raises:
+        SampleError: it cannot be converted.
+    """
+    from packer.transforms.image import store_image  # noqa: PLC0415 - torch and cv2 load in workers, not in the parent
+
+    image = store_image(raw.image, job.codec, job.recipe)
+    size = len(raw.image) if isinstance(raw.image, bytes) else raw.image.nbytes
+    blobs = with_label(job, image.data, image.size, raw.ref.name, raw.label)
+    return StoredSample(blobs, Facts(image.size, image.moments, image.source_codec, size, digest, raw.label))
+
+
+def with_label(job: SplitJob, image: bytes, size: tuple[int, int], name: str, label: int) -> list[bytes]:
+    """All fields of a sample around its image.
+
+    Raises:
+        SampleError: a field is larger than the format allows, or the label has no class.
+    """
+    blobs = [image]
+    if job.classes is not None and label >= len(job.classes):
+        raise SampleError("unsupported", f"the label is {label}, there are {len(job.classes)} classes")
+    if job.labelled:
+        blobs.append(b"%d" % label)
+    if job.recipe.meta:
+        height, width = size
+        document: dict[str, Any] = {
+            "name": public_name(name, job.recipe.source_names),
+            "height": height,
+            "width": width,
+        }
+        if job.classes is not None:
+            document["class"] = job.classes[label]
+        blobs.append(json.dumps(document, sort_keys=True).encode())
+    if max(map(len, blobs)) > MAX_FIELD:
+        raise SampleError("too-large", f"a stored field has at most {MAX_FIELD} bytes (--encode, --resize)")
+    return blobs
+
+
+def public_name(name: str, source_names: str) -> str:
+    """What the store says of a source name: itself, the first 32 hex digits of its SHA-256, or nothing."""
+    if source_names == "keep":
+        return name
+    if source_names == "none":
+        return ""
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def content_hash(image: Any) -> bytes:
+    """First 16 bytes of the SHA-256 of a source's bytes, or of its pixels."""
+    return hashlib.sha256(image if isinstance(image, bytes) else image.tobytes()).digest()[:16]
