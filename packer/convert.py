@@ -126,7 +126,10 @@ def _sizes(recipes: list[Recipe]) -> list[Recipe]:
     names = [size_name(recipe) for recipe in recipes]
     if len(set(names)) < len(names):
         raise UsageError(f"--resize is given twice with the same size: {', '.join(names)}")
-    return recipes
+    if len(recipes) == 1:
+        return recipes
+    sizes = tuple(recipe.resize or () for recipe in recipes)
+    return [replace(recipe, sizes=sizes) for recipe in recipes]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packer.plan import Plan
-from packer.stored import content_hash, stored_sample
-from packer.unit import some_refs
+from packer.sample import Problem
+from packer.stored import stored_sample
+from packer.unit import open_sample, some_refs
 from packer_reader.errors import SampleError
 from packer_reader.format.tar import member_size
 
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from packer.recipe import Recipe
-    from packer.sample import Problem
     from packer.unit import SplitJob
 
-__all__ = ["Tried", "fitting_workers", "in_flight", "largest_image", "try_samples", "worker_memory"]
+__all__ = ["Tried", "fitting_pixels", "fitting_workers", "in_flight", "largest_image", "try_samples", "worker_memory"]
 
 _WORKER = 350 << 20
 """Bytes of a worker with torch and the codecs, without images."""
@@ -48,17 +48,14 @@ class Tried:
 
 def try_samples(jobs: Sequence[SplitJob], count: int) -> Tried:
     """Convert up to `count` samples, spread by the seed, in memory."""
-    from packer.sample import Problem  # noqa: PLC0415
-
     job = jobs[0]
     plan = Plan(job.count, job.recipe.seed, count)
     sizes, problems, times = list[int](), list[Problem](), list[float]()
     for ref in some_refs(job, plan.refs(0)) if job.count else []:
         started = time.perf_counter()
         try:
-            raw = job.source.read(ref)
-            digest = content_hash(raw.image)
-            blobs = [blob for each in jobs for blob in stored_sample(each, raw, digest).blobs]
+            opened = open_sample(job, ref)
+            blobs = [blob for each in jobs for blob in stored_sample(each, opened).blobs]
         except SampleError as error:
             problems.append(Problem(ref.name, error.failure, error.reason))
             continue

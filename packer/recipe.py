@@ -5,6 +5,7 @@ Refused on construction if it is wrong, kept in the manifest; its digest guards 
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -39,6 +40,8 @@ class Recipe:
     """No shard is larger, unless a single sample is; at least 10 kB. Ignored for LMDB."""
     resize: tuple[int, ...] | None = None
     """(N,) or (height, width) in pixels; None keeps every size."""
+    sizes: tuple[tuple[int, ...], ...] = ()
+    """All sizes of a build that makes several; a JPEG is decoded once, with all of them in mind."""
     fit: Fit = "shorter"
     """How an image meets `resize`: its shorter or longer side becomes N, both sides stretch, or the ratio is kept and
     the rest cropped or padded."""
@@ -129,7 +132,8 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON keeps it; two equal recipes give equal documents."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        document: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return document
 
 
 def _check_range(name: str, value: Any, low: int, high: int) -> None:

@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from packer.recipe import Recipe
-    from packer.sample import RawSample, Ref
+    from packer.sample import Ref
     from packer.sources.refs import RefTable
+    from packer.stored import Opened
     from packer.unit import SplitJob
     from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Store
 
 __all__ = ["MadeBy", "Reuse", "plan_reuse"]
 
-_IMAGE = ("resize", "fit", "upscale", "gray", "bits", "exact", "encode", "quality", "max_pixels")
+_IMAGE = ("resize", "sizes", "fit", "upscale", "gray", "bits", "exact", "encode", "quality", "max_pixels")
 """What of a recipe shapes the bytes of an image; all else may differ."""
 _DEEP = 3
 """Levels of folders: the path itself, sizes, splits."""
@@ -53,13 +54,14 @@ class Reuse:
         number = int(_table(self.table)[ref.place])
         return self._copy(number, ref, ref.label, job) if number >= 0 else None
 
-    def same_content(self, raw: RawSample, job: SplitJob, digest: bytes) -> StoredSample | None:
+    def same_content(self, opened: Opened, job: SplitJob) -> StoredSample | None:
         """A copy of what was made of a file of this name with the same content."""
+        raw = opened.raw
         number = -2 - int(_table(self.table)[raw.ref.place])
         if number < 0:
             return None
         store, inside = self._find(number)
-        if store.columns.numbers("source_hash")[inside].tobytes() != digest:
+        if store.columns.numbers("source_hash")[inside].tobytes() != opened.digest:
             return None
         return self._copy(number, raw.ref, raw.label, job)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from packer.sample import RawSample
     from packer.unit import SplitJob
 
-__all__ = ["Facts", "StoredSample", "content_hash", "public_name", "stored_sample", "with_label"]
+__all__ = ["Facts", "Opened", "StoredSample", "content_hash", "public_name", "stored_sample", "with_label"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,35 @@ class StoredSample:
     facts: Facts
 
 
-def stored_sample(job: SplitJob, raw: RawSample, digest: bytes) -> StoredSample:
+@dataclass(slots=True)
+class Opened:
+    """A sample that was read, for all sizes; its picture is decoded once, when the first one needs it."""
+
+    raw: RawSample
+    digest: bytes
+    """`content_hash` of it."""
+    picture: Any = None
+
+
+def stored_sample(job: SplitJob, opened: Opened) -> StoredSample:
     """Convert one sample.
 
     Args:
         job: recipe, codec and classes.
-        raw: the sample as the source holds it.
-        digest: `content_hash` of it.
+        opened: the sample as the source holds it.
 
     Raises:
         SampleError: it cannot be converted.
     """
-    from packer.transforms.image import store_image  # noqa: PLC0415 - torch and cv2 load in workers, not in the parent
+    from packer.transforms.image import open_image, store_image  # noqa: PLC0415 - torch and cv2 load in workers only
 
-    image = store_image(raw.image, job.codec, job.recipe)
+    raw = opened.raw
+    if opened.picture is None:
+        opened.picture = open_image(raw.image, job.recipe)
+    image = store_image(raw.image, opened.picture, job.codec, job.recipe)
     size = len(raw.image) if isinstance(raw.image, bytes) else raw.image.nbytes
     blobs = with_label(job, image.data, image.size, raw.ref.name, raw.label)
-    return StoredSample(blobs, Facts(image.size, image.moments, image.source_codec, size, digest, raw.label))
+    return StoredSample(blobs, Facts(image.size, image.moments, image.source_codec, size, opened.digest, raw.label))
 
 
 def with_label(job: SplitJob, image: bytes, size: tuple[int, int], name: str, label: int) -> list[bytes]:

@@ -21,7 +21,7 @@ from packer.plan import Plan
 from packer.sample import Problem
 from packer.sinks.fragment import FRAGMENTS
 from packer.sources.refs import RefTable
-from packer.stored import StoredSample, content_hash, public_name, stored_sample
+from packer.stored import Opened, StoredSample, content_hash, public_name, stored_sample
 from packer_reader.errors import SampleError
 from packer_reader.format.columns import COLUMN_MAGIC, frame_bytes, join_strings
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from packer.sources.base import Source
     from packer.stored import Facts
 
-__all__ = ["SplitJob", "UnitDone", "convert_unit", "reached", "some_refs"]
+__all__ = ["SplitJob", "UnitDone", "convert_unit", "open_sample", "reached", "some_refs"]
 
 
 @dataclass(frozen=True)
@@ -229,16 +229,25 @@ def _convert(jobs: Sequence[SplitJob], ref: Ref, *, crashed: bool) -> list[Store
     """
     if crashed:
         raise SampleError("crashed", "converting it ended the worker process, twice")
-    raw, digest, samples = None, b"", list[StoredSample]()
+    opened, samples = None, list[StoredSample]()
     for job in jobs:
         copied = job.reuse.unchanged(ref, job) if job.reuse is not None else None
         if copied is None:
-            raw = raw or job.source.read(ref)
-            digest = digest or content_hash(raw.image)
-            copied = job.reuse.same_content(raw, job, digest) if job.reuse is not None else None
-            copied = copied or stored_sample(job, raw, digest)
+            opened = opened or open_sample(job, ref)
+            copied = job.reuse.same_content(opened, job) if job.reuse is not None else None
+            copied = copied or stored_sample(job, opened)
         samples.append(copied)
     return samples
+
+
+def open_sample(job: SplitJob, ref: Ref) -> Opened:
+    """Read a sample.
+
+    Raises:
+        SampleError: it cannot be read.
+    """
+    raw = job.source.read(ref)
+    return Opened(raw, content_hash(raw.image))
 
 
 def _finish(job: SplitJob, unit: int, fragment: Fragment, rows: _Rows, whole: tuple[list[Problem], int]) -> UnitDone:

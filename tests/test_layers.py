@@ -53,10 +53,13 @@ MAY_IMPORT = {
     "packer.transforms": SHARED | {"packer.recipe", "packer.transforms"},
     "packer.sources": SHARED | {"packer.sample", "packer.sources"},
     "packer.runners": BASE | {"packer.runners"},
-    "packer.output": SHARED | {"packer.output", "packer.rows", "packer.sample", "packer.sinks.base", "packer.unit"},
+    "packer.stored": SHARED | {"packer.transforms"},
+    "packer.reuse": SHARED | {"packer.stored"},
+    "packer.output": SHARED
+    | {"packer.output", "packer.rows", "packer.stored", "packer.sample", "packer.sinks.base", "packer.unit"},
     "packer.sinks": SHARED | {"packer.sinks", "packer.rows", "packer.unit", "packer.output.journal"},
     "packer.unit": SHARED
-    | {"packer.plan", "packer.sample", "packer.sinks.fragment", "packer.sources.refs", "packer.transforms"},
+    | {"packer.plan", "packer.sample", "packer.sinks.fragment", "packer.sources.refs", "packer.stored", "packer.reuse"},
     "packer.drive": SHARED | {"packer.unit", "packer.output.journal"},
     "packer.cli": SHARED | {"packer"},
     "packer": SHARED | {"packer"},
@@ -66,6 +69,8 @@ MAY_IMPORT = {
 HOMES = {
     "click": ("packer.cli",),
     "tqdm": ("packer.cli.progress",),
+    "tarfile": ("packer.sources.archive",),
+    "zipfile": ("packer.sources.archive",),
     "lmdb": ("packer.sinks.lmdb", "packer_reader.stores.lmdb"),
     "msgpack": ("packer_reader.format.record",),
     "simplejpeg": ("packer_reader.decode", "packer.transforms.decode", "packer.transforms.encode"),
@@ -145,6 +150,7 @@ def test_there_are_no_import_cycles() -> None:
         ("import packer_reader.stores.tar, packer_reader.stores.lmdb, packer_reader.order", "torch cv2 PIL click"),
         ("from packer_reader import StreamDataset", "cv2 PIL click"),
         ("import packer.convert", "torch cv2 PIL simplejpeg"),
+        ("import packer.transforms.image", "torch"),
     ],
 )  # fmt: skip
 def test_imports_load_only_what_they_need(statement: str, absent: str) -> None:

@@ -24,7 +24,7 @@ def plan(
     *,
     workers: int | None,
     as_json: bool,
-    quiet: bool,
+    quiet: bool,  # noqa: ARG001
     **options: Any,
 ) -> None:
     """Say what would be built from SOURCE, and write nothing.

@@ -180,7 +180,9 @@ def start_server() -> None:
 
     It is deaf to Ctrl-C, which reaches it too: the parent decides.
     """
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["packer.unit", "packer.transforms.image"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["packer.unit", "packer.transforms.image", "packer_reader.resize"]
+    )
     with _uninterrupted():
         resource_tracker.ensure_running()  # first, since it unblocks the signal again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

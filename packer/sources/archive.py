@@ -201,6 +201,7 @@ def _tar_members(file: BinaryIO, total: int) -> Iterator[_Member]:
                 yield _Member(name, refused=("unsupported", "a link or special member of an archive is not followed"))
             elif found.offset_data + found.size > total:
                 yield _Member(name, refused=("truncated", "the archive ends inside this member"))
+                return
             else:
                 yield _Member(name, found.size, found.offset_data)
 

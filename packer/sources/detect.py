@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packer.sources.imagefolder import ImageFolder
+from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON
 from packer_reader.errors import SourceError, UsageError
 from packer_reader.format.names import MANIFEST
 
@@ -37,11 +38,17 @@ def detect(paths: Sequence[str], forced: str | None = None, known: tuple[str, ..
     if forced is not None and forced not in TYPES:
         raise UsageError(f"--from is {forced!r}, it must be one of {', '.join(TYPES)} or python:MODULE:ATTRIBUTE")
     if not paths:
-        raise UsageError("no source is given: name the folder that holds the images")
+        raise UsageError("no source is given: name the folder that holds the images, then the output")
     for path in paths:
         place = Path(path)
         if not place.exists():
             raise SourceError(f"source {path!r} does not exist: check the path")
+        if not place.is_dir() and place.name.lower().endswith(tuple(end.decode() for end in COMPRESSED)):
+            raise SourceError(f"source {path!r}: {COMPRESSED_REASON}")
+        if not place.is_dir() and place.suffix.lower().encode() not in ARCHIVES:
+            raise SourceError(
+                f"source {path!r} is a file: give the folder that holds the images, or a .tar or .zip archive of it"
+            )
         if (place / MANIFEST).is_file():
             raise SourceError(f"source {path!r} is a packer store already: give the raw images it was made from")
     if len({Path(path).resolve() for path in paths}) < len(paths):

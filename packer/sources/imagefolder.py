@@ -14,10 +14,11 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from packer.sample import Problem, RawSample, Ref
+from packer.sources.archive import Archive
 from packer.sources.base import Listing
 from packer.sources.files import read_ref
 from packer.sources.refs import Common, Places
-from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON, Folder, Level, Place, suffix_of
+from packer.sources.tree import Folder, Level, Place, suffix_of
 from packer_reader.errors import SampleError, SourceError
 from packer_reader.format.columns import canonical_json
 
@@ -269,17 +270,7 @@ class ImageFolder:
 
 def _root(path: str) -> Place:
     raw = os.fsencode(path.rstrip("/") or "/")
-    if Path(path).is_dir():
-        return Folder(raw)
-    if raw.lower().endswith(COMPRESSED):
-        raise SourceError(f"{path!r}: {COMPRESSED_REASON}")
-    if suffix_of(os.path.basename(raw)) not in ARCHIVES:  # noqa: PTH119 - paths are bytes here
-        raise SourceError(
-            f"source {path!r} is a file: give the folder that holds the images, or a .tar or .zip archive"
-        )
-    from packer.sources.archive import Archive  # noqa: PLC0415 - tarfile and zipfile load when there is an archive
-
-    return Archive.at(raw)
+    return Folder(raw) if Path(path).is_dir() else Archive.at(raw)
 
 
 def _look(walk: _Walk, where: _Where) -> Level:
@@ -291,6 +282,7 @@ def _look(walk: _Walk, where: _Where) -> Level:
     if where.place.archive:
         walk.refs.note(b"%d %d" % where.place.archive)
     level = where.place.level(_WANTED.__contains__)
+    _open_archives(level)
     if level.ignored[b".cls"] and where.place.kind != "folder":
         shown = os.fsdecode(where.name) or "the source"
         raise SourceError(f"{shown!r} holds WebDataset samples (.cls files): shards are not read as a source yet")
@@ -300,6 +292,17 @@ def _look(walk: _Walk, where: _Where) -> Level:
     for name, failure, reason in level.refused:
         _problem(walk, where, name, failure, reason)
     return level
+
+
+def _open_archives(level: Level) -> None:
+    """Turn archive files into folders."""
+    for name, path in level.archives:
+        try:
+            level.folders.append((name, Archive.at(path)))
+        except OSError:
+            level.refused.append((name, "unreadable", "the system refused to open it"))
+    level.archives.clear()
+    level.folders.sort(key=lambda item: item[0])
 
 
 def _problem(walk: _Walk, where: _Where, name: bytes, failure: str, reason: str) -> None:

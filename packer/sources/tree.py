@@ -48,6 +48,8 @@ class Level:
     files: Files = field(default_factory=Files)
     folders: list[tuple[bytes, Place]] = field(default_factory=list)
     """Name, and how to go on; archives are folders."""
+    archives: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Name and path of archive files among them, which are folders once they are opened."""
     ignored: Counter[bytes] = field(default_factory=Counter)
     """Files that are no samples, by suffix."""
     refused: list[tuple[bytes, str, str]] = field(default_factory=list)
@@ -156,15 +158,10 @@ class Folder:
             os.close(here)
 
     def _archive(self, name: bytes, suffix: bytes, level: Level) -> None:
-        if suffix not in ARCHIVES:
+        if suffix in ARCHIVES:
+            level.archives.append((name, self._path + b"/" + name))
+        else:
             level.refused.append((name, "unsupported", COMPRESSED_REASON))
-            return
-        from packer.sources.archive import Archive  # noqa: PLC0415 - tarfile and zipfile load when there is an archive
-
-        try:
-            level.folders.append((name, Archive.at(self._path + b"/" + name)))
-        except OSError:
-            level.refused.append((name, "unreadable", "the system refused to open it"))
 
 
 def _identity(path: bytes) -> tuple[int, int]:

@@ -235,8 +235,8 @@ def _pillow(data: bytes, *, gray: bool, max_pixels: int, bits: int) -> Picture:
             raise _broken(error) from None
     codec = _NAMES.get(codec, codec) + ("16" if deep or stored.startswith("I") else "")
     pixels = _with_channels(_with_bits(pixels, bits), gray=gray)
-    modes = ({"L"} if gray else {"RGB"}) if bits == 8 else ({"I;16"} if gray else {"RGB"} if deep else set())
-    plain = turn == 1 and frames == 1 and stored in modes and codec in {"png", "webp", "png16"}
+    same = bits == (16 if deep or stored.startswith("I") else 8) and stored in ({"L", "I;16"} if gray else {"RGB"})
+    plain = same and turn == 1 and frames == 1 and codec in {"png", "webp", "png16"}
     return Picture(pixels, codec, plain=plain, size=pixels.shape[:2])
 
 

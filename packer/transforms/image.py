@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -15,12 +16,13 @@ from packer.transforms.geometry import Geometry, fit
 from packer_reader.decode import decode_image
 from packer_reader.errors import SampleError, StoreError
 from packer_reader.format.fields import SOURCE_CODECS, FieldSpec
-from packer_reader.resize import resize
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from packer.recipe import Recipe
 
-__all__ = ["StoredImage", "moments", "store_image"]
+__all__ = ["StoredImage", "moments", "open_image", "store_image"]
 
 Pixels = npt.NDArray[Any]
 
@@ -41,28 +43,66 @@ class StoredImage:
     """Place in `SOURCE_CODECS` of what the source was."""
 
 
-def store_image(image: Any, codec: str, recipe: Recipe) -> StoredImage:
-    """Decode, resize, encode; or keep the bytes where nothing changes.
+def open_image(image: Any, recipe: Recipe) -> Picture:
+    """Decode, for one size or several.
 
     Args:
         image: encoded bytes, or pixels: uint8 or uint16 (h, w) or (h, w, c).
-        codec: of the stored image.
-        recipe: with one size at most.
+        recipe: what will be made of it.
 
     Raises:
         SampleError: the picture cannot be decoded.
     """
+    with _as_sample_errors():
+        if not isinstance(image, bytes):
+            return picture_of(image, gray=recipe.gray, bits=recipe.bits)
+        target = None if recipe.resize is None or recipe.exact else _Largest(recipe)
+        return decode(image, gray=recipe.gray, max_pixels=recipe.max_pixels, bits=recipe.bits, target=target)
+
+
+def store_image(image: Any, picture: Picture, codec: str, recipe: Recipe) -> StoredImage:
+    """Resize and encode; or keep the bytes where nothing changes.
+
+    Args:
+        image: what `picture` was opened from.
+        picture: by `open_image`, for this size among others.
+        codec: of the stored image.
+        recipe: of one size.
+
+    Raises:
+        SampleError: the picture cannot be stored.
+    """
+    with _as_sample_errors():
+        return _store(image, picture, codec, recipe)
+
+
+@contextmanager
+def _as_sample_errors() -> Iterator[None]:
+    """Libraries refuse sizes of their own; one odd picture may not stop the others."""
     try:
-        return _store(image, codec, recipe)
+        yield
     except MemoryError:
         raise SampleError("too-large", "there was not enough memory to convert it") from None
     except (ValueError, RuntimeError, cv2.error):
-        # Libraries refuse sizes of their own; one odd picture may not stop the others.
         raise SampleError("unsupported", "a library refused to resize or encode it") from None
 
 
-def _store(image: Any, codec: str, recipe: Recipe) -> StoredImage:
-    picture = _decode(image, recipe)
+@dataclass(frozen=True, slots=True)
+class _Largest:
+    """What the largest size of a recipe makes of a picture, before it is cropped."""
+
+    recipe: Recipe
+
+    def __call__(self, height: int, width: int) -> tuple[int, int]:
+        recipe = self.recipe
+        if not all(recipe.sizes):
+            return height, width
+        sizes = [replace(recipe, resize=size) for size in recipe.sizes] or [recipe]
+        scaled = [fit(height, width, each).scaled for each in sizes]
+        return max(rows for rows, _ in scaled), max(columns for _, columns in scaled)
+
+
+def _store(image: Any, picture: Picture, codec: str, recipe: Recipe) -> StoredImage:
     geometry = fit(*picture.size, recipe)
     if geometry.scaled[0] * geometry.scaled[1] > recipe.max_pixels:
         size = f"{geometry.scaled[1]} x {geometry.scaled[0]}"
@@ -73,18 +113,6 @@ def _store(image: Any, codec: str, recipe: Recipe) -> StoredImage:
     if same and recipe.encode == "keep" and _kept_codec(picture) == codec and _reader_agrees(image, picture, recipe):
         return StoredImage(image, picture.size, moments(pixels), source)
     return StoredImage(encode(pixels, codec, recipe.quality), geometry.size, moments(pixels), source)
-
-
-def _decode(image: Any, recipe: Recipe) -> Picture:
-    if not isinstance(image, bytes):
-        return picture_of(image, gray=recipe.gray, bits=recipe.bits)
-    target = None
-    if recipe.resize is not None and not recipe.exact:
-
-        def target(height: int, width: int) -> tuple[int, int]:
-            return fit(height, width, recipe).scaled
-
-    return decode(image, gray=recipe.gray, max_pixels=recipe.max_pixels, bits=recipe.bits, target=target)
 
 
 def _kept_codec(picture: Picture) -> str:
@@ -120,6 +148,10 @@ def _apply(picture: Picture, geometry: Geometry) -> Pixels:
 
 
 def _scaled(picture: Picture, rows: int, columns: int) -> Pixels:
+    if picture.pixels.shape[:2] == (rows, columns) and picture.reduced is None:
+        return picture.pixels
+    from packer_reader.resize import resize  # noqa: PLC0415 - torch loads when something is resized
+
     if picture.reduced is None:
         return resize(picture.pixels, rows, columns)
     turn = picture.reduced.turn

@@ -61,7 +61,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("build", "src", "o", "--max-errors", "some"), 2, "--max-errors is 'some', it must be a count, or a share"),
         (("build", "src", "o", "--max-errors", "101%"), 2, "--max-errors is '101%'"),
         (("shard", "src", "o.lmdb"), 2, "shard writes tar shards: use packer build for LMDB"),
-        (("build", "src"), 2, "Missing argument 'OUT'"),
+        (("build", "src"), 2, "no source is given"),
         (("build", "src", "o", "--what"), 2, "No such option"),
         (("inspect", "gone"), 4, "store 'gone' does not exist"),
         (("inspect", "empty"), 4, "'empty' is no complete store, it has no manifest.json"),

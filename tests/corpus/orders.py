@@ -95,9 +95,15 @@ def taken(batch: dict[str, Any]) -> Batch:
     )
 
 
-def read_ranks(path: Path, step: Step, **options: Any) -> list[Rank]:
-    """Let every rank read its epochs, one rank after the other, through stock DataLoaders."""
-    ranks = []
+def read_ranks(ranks: list[Rank], path: Path, step: Step, **options: Any) -> None:
+    """Let every rank read its epochs, one rank after the other, through stock DataLoaders.
+
+    Args:
+        ranks: what is taken goes here, batch by batch, so that it is known where an error came.
+        path: the store.
+        step: says how to read.
+        options: more arguments of the data set.
+    """
     for rank in range(step["world"]):
         stream = data_set(path, step, rank=rank, world_size=step["world"], **options)
         if step.get("after_peek"):
@@ -109,8 +115,11 @@ def read_ranks(path: Path, step: Step, **options: Any) -> list[Rank]:
             persistent_workers=step.get("persistent", False),
             multiprocessing_context=step.get("start"),
         )
-        ranks.append(Rank([[taken(batch) for batch in loader] for _ in range(step.get("epochs", 1))]))
-    return ranks
+        ranks.append(Rank())
+        for _ in range(step.get("epochs", 1)):
+            ranks[-1].epochs.append([])
+            for batch in loader:
+                ranks[-1].epochs[-1].append(taken(batch))
 
 
 def foreign(ranks: list[Rank], built: Built, samples: list[dict[str, Any]]) -> list[str]:

@@ -76,13 +76,18 @@ def read(scene: Scene, step: Step) -> None:
     """Read epochs with all ranks and compare them with what the step expects."""
     if step.get("after_peek") and not scene.opened:
         scene.problems.append("after_peek, but nothing was peeked at")
+    ranks: list[Rank] = []
     try:
         with within(step.get("max_seconds", _SECONDS)):
             for tail in _tails(step):
-                _read(scene, step, tail)
+                ranks.clear()
+                read_ranks(ranks, scene.place(step["from"]), step, **({tail: True} if tail else {}))
+                scene.problems += _compare(scene, step, tail, list(ranks))
     except PackerError as error:
         if not step.get("error"):
-            scene.refusals.append(f"reading {step['from']!r} was refused: {error}")
+            began = any(epoch for rank in ranks for epoch in rank.epochs)
+            problems = scene.problems if began else scene.refusals
+            problems.append(f"reading {step['from']!r} {'broke off' if began else 'was refused'}: {error}")
     else:
         if step.get("error") is True:
             scene.problems.append(f"reading {step['from']!r} should have raised an error")
@@ -95,18 +100,16 @@ def _tails(step: Step) -> list[str | None]:
     return ["drop_last"] if step.get("drop_last") else [None]
 
 
-def _read(scene: Scene, step: Step, tail: str | None) -> None:
-    path = scene.place(step["from"])
-    total = len(packer_reader.open(path))
-    ranks = read_ranks(path, step, **({tail: True} if tail else {}))
-    built = scene.built(path)
+def _compare(scene: Scene, step: Step, tail: str | None, ranks: list[Rank]) -> list[str]:
+    """What is wrong with the batches that were taken."""
+    built = scene.built(scene.place(step["from"]))
     problems = foreign(ranks, built, scene.case.expect.get("samples", []))
     if step.get("union") is not None:
         rule = TAILS[tail] if tail and step["union"] == "policy" else each_once
-        problems += rule(ranks, total)
+        problems += rule(ranks, len(built.store))
     problems += [text for key, ask in QUESTIONS.items() if step.get(key) is not None for text in ask(step, ranks)]
     if "same_as" in step and ranks != scene.orders[step["same_as"]]:
         problems.append(f"the order is not that of read {step['same_as']!r}")
     if "id" in step:
         scene.orders[step["id"]] = ranks
-    scene.problems += problems
+    return problems

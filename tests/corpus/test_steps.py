@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,19 +10,18 @@ import pytest
 from tests.corpus.built import tree
 from tests.corpus.changes import CHANGES
 from tests.corpus.inspections import CHECKS
+from tests.corpus.scene import Scene
 from tests.corpus.steps import take
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.corpus.scene import Scene
 
 
 @pytest.fixture
 def own(scene: Scene, tmp_path: Path) -> Scene:
     """The case that was run, to be changed."""
     shutil.copytree(scene.root, tmp_path / "case", symlinks=True)
-    return replace(scene, root=tmp_path / "case", good={tmp_path / "case" / "out"}, done=list(scene.done), problems=[])
+    return Scene(scene.case, "tar", tmp_path / "case", list(scene.done), {tmp_path / "case" / "out"})
 
 
 DAMAGES: list[dict[str, Any]] = [
@@ -86,3 +84,37 @@ def test_a_signal_must_come_in_time(after: float, own: Scene) -> None:
 def test_every_change_and_check_is_tested() -> None:
     assert {step["what"] for step in DAMAGES} | {"rename_dir", "copy_dir", "add_file"} == CHANGES.keys()
     assert len(CHECKS) == 5
+
+
+READ = {"op": "read", "from": "out", "world": 2, "workers": 0, "batch": 1, "buffer": 8, "union": "each-once"}
+
+
+def test_reads_are_compared(own: Scene) -> None:
+    steps = [
+        READ | {"id": "one", "epochs": 2, "epochs_differ": True},
+        READ | {"same_as": "one", "epochs": 2, "seed": 1},
+    ]
+    take([own], steps)
+    assert own.problems == ["step 1 (read): the order is not that of read 'one'"]
+
+
+def test_a_read_that_should_fail_and_does_not_is_a_problem(own: Scene) -> None:
+    take([own], [READ | {"error": "any"}, READ | {"error": True}])
+    assert own.problems == ["step 1 (read): reading 'out' should have raised an error"]
+
+
+def test_a_read_is_refused_before_its_first_batch(own: Scene) -> None:
+    take([own], [READ | {"world": 3}])
+    assert own.problems == []
+    assert ["reading 'out' was refused" in text for text in own.refusals] == [True]
+
+
+def test_a_read_breaks_off_behind_its_first_batch(own: Scene) -> None:
+    (shard,) = own.built(own.root / "out").shards
+    data = bytearray(shard.read_bytes())
+    data[data.rfind(b"PNG")] ^= 1
+    shard.write_bytes(data)
+    step = READ | {"world": 1, "buffer": 0}
+    take([own], [step | {"error": True}, step])
+    assert ["reading 'out' broke off" in text for text in own.problems] == [True]
+    assert own.refusals == []

@@ -70,7 +70,7 @@ def test_the_form_is_canonical_and_readable() -> None:
 
 
 FIELD = {"name": "x", "kind": "image", "suffix": "jpg", "codec": "jpg", "dtype": "", "shape": [], "maximum": []}
-SIZED = FIELD | {"shape": [1, 1, 3], "maximum": [1, 1, 3]}
+SIZED = FIELD | {"dtype": "uint8", "shape": [1, 1, 3], "maximum": [1, 1, 3]}
 
 
 @pytest.mark.parametrize(

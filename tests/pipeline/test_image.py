@@ -14,9 +14,11 @@ from PIL import Image
 
 from packer import Recipe
 from packer.transforms.decode import decode
-from packer.transforms.image import moments, store_image
+from packer.transforms.image import moments, open_image
+from packer_reader.decode import decode_image
 from packer_reader.errors import SampleError
-from packer_reader.format.fields import SOURCE_CODECS
+from packer_reader.format.fields import SOURCE_CODECS, FieldSpec
+from tests.pipeline.pictures import store_image
 
 PHOTO = Image.fromarray(sklearn.datasets.load_sample_image("china.jpg"))
 QUADS = np.zeros((48, 64, 3), np.uint8)
@@ -194,3 +196,58 @@ def test_moments_count_every_pixel() -> None:
 def test_losing_bits_is_noted() -> None:
     wide = encoded(np.array([[0, 257, 65535]], np.uint16), "PNG")
     assert SOURCE_CODECS[store_image(wide, "png", Recipe(gray=True)).source_codec] == "png16"
+
+
+def psnr(one: np.ndarray, other: np.ndarray) -> float:
+    return float(10 * np.log10(255**2 / max(1e-9, np.mean((one.astype(float) - other.astype(float)) ** 2))))
+
+
+def raw(data: bytes, **options: Any) -> np.ndarray:
+    pixels: np.ndarray = np.load(io.BytesIO(store_image(data, "npy", Recipe(encode="raw", **options)).data))
+    return pixels
+
+
+@pytest.mark.parametrize("fit", ["shorter", "stretch", "crop", "pad"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size", [(1000, 1501), (811, 1203), (2001, 1333)])
+def test_a_reduced_decode_is_as_good_as_a_whole_one(size: tuple[int, int], orientation: int, fit: Any) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(PHOTO.resize(size), "JPEG", quality=95, exif=exif)
+    reduced, whole = raw(data, resize=(128,), fit=fit), raw(data, resize=(128,), fit=fit, exact=True)
+    assert reduced.shape == whole.shape
+    assert 42 < psnr(reduced, whole) < 90
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_reduced_decode_shifts_nothing(axis: int) -> None:
+    ramp = np.linspace(0, 255, 2 * 999, dtype=np.float32).astype(np.uint8)  # a shift changes all values alike
+    picture = np.repeat(np.broadcast_to(ramp[:, None] if axis == 0 else ramp, (1998, 1998))[..., None], 3, 2)
+    data = encoded(np.ascontiguousarray(picture), "JPEG", quality=100, subsampling=0)
+    reduced, whole = raw(data, resize=(200,), fit="stretch"), raw(data, resize=(200,), fit="stretch", exact=True)
+    inner = (slice(10, -10), slice(10, -10))
+    difference = (reduced[inner].astype(float) - whole[inner]).mean()
+    assert abs(difference) / (255 / 200) < 0.1  # of an output pixel
+
+
+def test_several_sizes_decode_once_with_the_largest_in_mind() -> None:
+    data = encoded(PHOTO.resize((2000, 1500)), "JPEG", quality=95)
+    sizes = ((128,), (400,))
+    small = Recipe(resize=(128,), sizes=sizes)
+    assert open_image(data, small).pixels.shape == open_image(data, Recipe(resize=(400,))).pixels.shape
+    assert open_image(data, small).reduced is not None
+    assert open_image(data, Recipe(resize=(128,), sizes=((128,), ()))).reduced is None
+
+
+def test_sixteen_bits_are_kept_exactly() -> None:
+    deep = np.arange(0, 65536, 17, dtype=np.uint16)[: 60 * 64].reshape(60, 64)
+    data = encoded(deep, "PNG")
+    stored = store_image(data, "png", Recipe(bits=16, gray=True))
+    assert stored.data == data
+    field = FieldSpec("image", "image", "png", "png", "uint16", (60, 64, 1), (60, 64, 1))
+    assert (decode_image(field, stored.data)[..., 0] == deep).all()
+    assert (raw(data, bits=16, gray=True)[..., 0] == deep).all()
+    assert (raw(encoded(QUADS, "PNG"), bits=16) == QUADS.astype(np.uint16) * 257).all()
+    half = raw(data, bits=16, gray=True, resize=(30, 32), fit="stretch")
+    assert half.dtype == np.uint16
+    assert abs(int(half[10, 10, 0]) - int(deep[20:22, 20:22].mean())) < 600

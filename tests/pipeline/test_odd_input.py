@@ -17,10 +17,10 @@ from PIL import Image
 import packer_reader
 from packer import Job, Recipe, build
 from packer.transforms.decode import decode
-from packer.transforms.image import store_image
 from packer_reader.check import check_store
 from packer_reader.errors import SampleError
 from tests.conftest import make_photos, make_serials, serial_image
+from tests.pipeline.pictures import store_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable
