@@ -69,7 +69,8 @@ MAY_IMPORT = {
 HOMES = {
     "click": ("packer.cli",),
     "tqdm": ("packer.cli.progress",),
-    "tarfile": ("packer.sources.archive",),
+    "tarfile": ("packer.sources.archive", "packer_reader.check"),
+    "xxhash": ("packer.stored",),
     "zipfile": ("packer.sources.archive",),
     "lmdb": ("packer.sinks.lmdb", "packer_reader.stores.lmdb"),
     "msgpack": ("packer_reader.format.record",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -28,6 +29,8 @@ Pixels = npt.NDArray[Any]
 
 _EXACT_NORM = 1 << 27
 """Pixels up to which the sum of squares that OpenCV gives as a double is exact."""
+_KEPT = 1 << 22
+"""Pixels up to which memory is kept for the next image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +165,20 @@ def _scaled(picture: Picture, rows: int, columns: int) -> Pixels:
 def moments(pixels: Pixels) -> tuple[int, ...]:
     """Per channel the sum of its values, then per channel the sum of their squares: mean and deviation follow exactly.
 
-    OpenCV takes 60 us for 256x256x3 in uint8, numpy sums 1,200.
+    For 256x256x3 in uint8 this takes 15 us (23 more when the planes are allocated anew), histograms 66, numpy 1,200.
     """
     if pixels.dtype != np.uint8 or pixels.shape[0] * pixels.shape[1] > _EXACT_NORM:
         wide = pixels.reshape(-1, pixels.shape[2]).astype(np.uint64)
         return tuple(map(int, [*wide.sum(0), *np.einsum("nc,nc->c", wide, wide)]))
-    planes = cv2.split(np.ascontiguousarray(pixels))
+    small = pixels.shape[0] * pixels.shape[1] <= _KEPT
+    planes = cv2.split(np.ascontiguousarray(pixels), _planes(*pixels.shape) if small else None)
     return (
-        *(int(cv2.sumElems(plane)[0]) for plane in planes),
+        *map(int, cv2.sumElems(pixels)[: len(planes)]),
         *(round(cv2.norm(plane, cv2.NORM_L2SQR)) for plane in planes),
     )
+
+
+@lru_cache(maxsize=1)
+def _planes(height: int, width: int, channels: int) -> list[Pixels]:
+    """Memory for the channels of one image, used again by the next of its size."""
+    return [np.empty((height, width), np.uint8) for _ in range(channels)]
