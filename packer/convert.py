@@ -18,7 +18,7 @@ from packer.output.publish import check_absent_or_ours, check_target, publish
 from packer.output.staging import Staging
 from packer.recipe import Recipe, choose_codec, size_name
 from packer.report import Run, make_report
-from packer.resources import check_room, crew, fitted
+from packer.resources import Room, crew, fitted
 from packer.reuse import MadeBy, plan_reuse
 from packer.runners import stop_runner
 from packer.scan import scan
@@ -162,7 +162,8 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable)
     stores: dict[str, list[Manifest]] = {size_name(recipe): [] for recipe in recipes}
     try:
-        executor.submit(os.getpid).result()  # a worker has loaded
+        for started in [executor.submit(os.getpid) for _ in range(run.workers)]:
+            started.result()
         run.ended("start")
         job.watcher.begin("converting", sum(split.count for split in splits))
         for split in splits:
@@ -181,9 +182,9 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
 def _convert_split(whole: _Build, split: Split, executor: Executor) -> list[Manifest]:
     run, job = whole.run, whole.job
     targets = [_target(whole, split, recipe) for recipe in whole.recipes]
-    check_room([target.job for target in targets], executor, whole.staging.path, run.workers)
+    room = Room([target.job for target in targets], whole.staging.path, run.workers)
     lanes = [Lane(target.job, _sink(target), Journal(target.job.work / "journal.jsonl").load()) for target in targets]
-    shards = Drive(lanes, executor, job.watcher, run.workers, job.stop_on_error).run()
+    shards = Drive(lanes, executor, job.watcher, run.workers, job.stop_on_error, room).run()
     run.ended("convert")
     manifests = []
     for target, lane, done in zip(targets, lanes, shards, strict=True):

@@ -101,8 +101,8 @@ class Drive:
     """Tasks that the executor runs at a time."""
     stop_on_error: bool = False
     """Raise at the first sample that cannot be converted."""
-    after_unit: Callable[[int], None] = lambda _: None
-    """Told the number of samples done so far."""
+    after_unit: Callable[[list[UnitDone]], None] = lambda _: None
+    """Told of each finished unit, as it is at each size."""
     _flying: dict[Future[Any], Callable[[], None] | int] = field(default_factory=dict)
     """Tasks under way: the unit, or how an assembly is sent out again."""
     _todo: deque[int] = field(default_factory=deque)
@@ -174,6 +174,7 @@ class Drive:
         missing = [lane for lane in self.lanes if unit not in lane.journal.units]
         for lane, part in zip(missing, done, strict=True):
             lane.journal.add(part)
+        self.after_unit(done)
         self._note(done[0])
 
     def _note(self, done: UnitDone) -> None:
@@ -181,14 +182,14 @@ class Drive:
         if done.problem and self.stop_on_error:
             way_out = "repair or remove it and give --no-resume, or leave out --on-error stop to skip it"
             raise SampleError("stopped", f"{done.problem}: {way_out}")
-        self.after_unit(done.written + done.skipped)
 
     def _died(self, task: Callable[[], None] | int, error: WorkerError) -> None:
         """A worker died: its task comes again, without the sample that has now ended two of them."""
         advice = "free memory or lower --workers, and run the same command again to go on"
         unit = task if isinstance(task, int) else -1
         deaths = self._at[unit]
-        key = self._key(unit) if unit >= 0 else None
+        at = reached(self.lanes[0].job, error.process)
+        key = at[1] if at is not None and at[0] == unit else None
         twice = key is not None and key in deaths
         deaths.append(key)
         if len(deaths) >= _DEATHS and not twice:
@@ -205,13 +206,6 @@ class Drive:
         again = "the sample is skipped" if twice else "the unit is converted again"
         self.watcher.say(f"{error} at {what}; {again}")
         self._todo.appendleft(unit)
-
-    def _key(self, unit: int) -> int | None:
-        """Where the worker was, by the note it left; the note is taken away."""
-        found = [reached(lane.job, unit) for lane in self.lanes]
-        for lane in self.lanes:
-            lane.job.at_path(unit).unlink(missing_ok=True)
-        return next((key for key in found if key is not None), None)
 
     def _assemble(self, lane: Lane, plan: ShardPlan) -> None:
         if plan.number in lane.journal.shards:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from packer.estimate import fitting_pixels, fitting_workers, in_flight, try_samples
+from packer.estimate import fitting_pixels, fitting_workers, in_flight
 from packer.runners import make_runner
 from packer.scan import SMALL
-from packer_reader.errors import OutputError, WorkerError
+from packer_reader.errors import OutputError
 from packer_reader.machine import usable_cpus, usable_memory
 from packer_reader.sizes import format_bytes
 
@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from packer.job import Job
     from packer.recipe import Recipe
     from packer.sources.refs import RefTable
-    from packer.unit import SplitJob
+    from packer.unit import SplitJob, UnitDone
 
-__all__ = ["check_room", "crew", "fitted"]
-
-_TRIED = 16
-"""Samples converted to learn what the store will need."""
+__all__ = ["Room", "crew", "fitted"]
 
 
 def fitted(recipes: list[Recipe], job: Job) -> list[Recipe]:
@@ -61,31 +58,39 @@ def crew(job: Job, recipe: Recipe, refs: RefTable, *, resumed: bool) -> tuple[Ex
     return make_runner(job.runner, workers), workers
 
 
-def check_room(jobs: Sequence[SplitJob], executor: Executor, staging: Path, workers: int) -> None:
-    """Convert a few samples to see whether the stores will fit on the disk.
+@dataclass
+class Room:
+    """Sees, after the first unit, whether the stores will fit on the disk: hours before they would not."""
 
-    Raises:
-        OutputError: they will not.
-    """
-    job = jobs[0]
-    if job.count < SMALL:
-        return
-    try:
-        tried = executor.submit(try_samples, jobs, _TRIED).result()
-    except WorkerError:
-        return  # one of them ends workers; the conversion itself finds out which
-    flying = in_flight(job.recipe, workers, tried.mean, job.count)
-    places = {staging: tried.mean * job.count, job.units: flying}
-    if os.stat(staging).st_dev == os.stat(job.units).st_dev:  # noqa: PTH116
-        places = {staging: tried.mean * job.count + flying}
-    for folder, need in places.items():
-        room = os.statvfs(folder)
-        free = room.f_bavail * room.f_frsize + _held(folder)
-        if need > free:
-            raise OutputError(
-                f"about {format_bytes(need)} are needed in {str(folder)!r} and {format_bytes(free)} are free: make "
-                "room, choose another place, or store less (--resize, --quality)"
-            )
+    jobs: Sequence[SplitJob]
+    staging: Path
+    workers: int
+    _checked: bool = False
+
+    def __call__(self, done: Sequence[UnitDone]) -> None:
+        """Hear of a finished unit.
+
+        Raises:
+            OutputError: there will not be enough room.
+        """
+        samples = done[0].written + done[0].skipped
+        if self._checked or len(done) < len(self.jobs) or not samples:
+            return
+        self._checked = True
+        job = self.jobs[0]
+        mean = sum(part.data[0] for part in done) / samples
+        flying = in_flight(job.recipe, self.workers, mean, job.count)
+        places = {self.staging: mean * job.count, job.units: flying}
+        if os.stat(self.staging).st_dev == os.stat(job.units).st_dev:  # noqa: PTH116
+            places = {self.staging: mean * job.count + flying}
+        for folder, need in places.items():
+            room = os.statvfs(folder)
+            free = room.f_bavail * room.f_frsize + _held(folder)
+            if need > free:
+                raise OutputError(
+                    f"about {format_bytes(need)} will be needed in {str(folder)!r} and {format_bytes(free)} are free: "
+                    "make room, choose another place, or store less (--resize, --quality)"
+                )
 
 
 def _held(folder: Path) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,10 +88,6 @@ class SplitJob:
         """The unit's rows."""
         return self._folder(unit) / f"{unit:09d}.rows"
 
-    def at_path(self, unit: int) -> Path:
-        """Where the worker says which sample it is at."""
-        return self._folder(unit) / f"{unit:09d}.at"
-
     def _folder(self, unit: int) -> Path:
         return self.units / f"{unit // 1000:06d}"
 
@@ -164,13 +161,13 @@ def convert_unit(
     keys, refs = first.plan.keys(unit).tolist(), _refs(first, unit)
     problems = list[Problem]()
     rows = [_Rows() for _ in wanted]
+    at = _at_file(_at_path(first, os.getpid()))
     with ExitStack() as stack:
         for number in wanted:
             jobs[number].data_path(unit).parent.mkdir(parents=True, exist_ok=True)
         fragments = [stack.enter_context(_fragment(jobs[number], unit)) for number in wanted]
-        at = stack.enter_context(_Progress(jobs[wanted[0]].at_path(unit)))
         for key, ref in zip(keys, refs, strict=True):
-            at.note(key)
+            os.pwrite(at, _AT.pack(unit, key), 0)
             try:
                 samples = _convert(jobs, ref, crashed=key in crashed)
             except SampleError as error:
@@ -190,31 +187,28 @@ def convert_unit(
     ]
 
 
-def reached(job: SplitJob, unit: int) -> int | None:
-    """The key that a worker was at when it died; None if it did not come to one."""
+def reached(job: SplitJob, process: int) -> tuple[int, int] | None:
+    """The unit and key that a worker process was at when it died; None if it did not come to one."""
+    path = _at_path(job, process)
     try:
-        data = job.at_path(unit).read_bytes()
+        data = path.read_bytes()
+        path.unlink()
     except OSError:
         return None
-    return int.from_bytes(data, "little") if len(data) == 8 else None
+    return _AT.unpack(data) if len(data) == _AT.size else None
 
 
-class _Progress:
-    """Notes the sample that is being converted, for whoever has to find out which one ended this process."""
+_AT = struct.Struct("<qq")
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def __enter__(self) -> Self:
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        return self
+def _at_path(job: SplitJob, process: int) -> Path:
+    return job.units / f"at-{process}"
 
-    def note(self, key: int) -> None:
-        os.pwrite(self._file, key.to_bytes(8, "little"), 0)
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-        self._path.unlink(missing_ok=True)
+@lru_cache(maxsize=1)
+def _at_file(path: Path) -> int:
+    """Where this process says which sample it is at, for whoever has to find out which one ended it."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
 
 
 def _fragment(job: SplitJob, unit: int) -> Fragment:
@@ -274,7 +268,7 @@ def some_refs(job: SplitJob, places: npt.NDArray[np.int64]) -> list[Ref]:
     table = _table(job.refs, rows.st_ino, rows.st_mtime_ns)
     if job.members is not None:
         places = np.memmap(job.members, "<u8", "r")[places].astype(np.int64)
-    return [table[place] for place in places.tolist()]
+    return table.some(places)
 
 
 def _refs(job: SplitJob, unit: int) -> list[Ref]:

@@ -104,6 +104,9 @@ class ResumeError(OutputError):
 class WorkerError(PackerError):
     """A worker process ended without an answer."""
 
+    process: int = -1
+    """Its number, where one process is meant."""
+
 
 class StateError(PackerError, ValueError):
     """A saved reading position does not fit this store, selection or order."""

@@ -34,7 +34,11 @@ def resize(pixels: Pixels, height: int, width: int, *, extent: tuple[float, floa
     if pixels.shape[:2] == (height, width) and extent is None:
         return pixels
     wide = pixels.dtype == np.uint16  # torch has no antialiased resize for it; float32 holds 16 bits exactly
-    source: Any = torch.from_numpy(np.require(pixels, np.float32 if wide else None, ("C", "W")))
+    if wide:
+        pixels = pixels.astype(np.float32)
+    if not (pixels.flags.c_contiguous and pixels.flags.writeable):
+        pixels = np.array(pixels)
+    source: Any = torch.from_numpy(pixels)
     # The view must look channels-last to torch, batch stride included: its kernel for that takes a third to a half of
     # the time.
     source = source[None].permute(0, 3, 1, 2)

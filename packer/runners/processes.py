@@ -175,7 +175,9 @@ def _died(process: ForkServerProcess) -> WorkerError:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     except ValueError:
         how = f"was ended by signal {-code}"
-    return WorkerError(f"worker process {process.pid} {how}")
+    error = WorkerError(f"worker process {process.pid} {how}")
+    error.process = process.pid or -1
+    return error
 
 
 def start_server() -> None:
@@ -251,7 +253,7 @@ def _work(line: Connection) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc's malloc keep what is freed: decoded images come and go, and fresh pages cost 1 to 2 % of a conversion."""
+    """Let glibc's malloc keep what is freed: images come and go, and fresh pages cost 1 to 2 % of a conversion."""
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, 1 << 28)

@@ -124,8 +124,17 @@ class RefTable:
         return len(self._rows)
 
     def __getitem__(self, number: int) -> Ref:
-        _, size, mtime_ns, offset, packed, label, outer, source, _ = self._rows[number].item()
-        return Ref(self.name(number), size, mtime_ns, label, source, outer, offset, packed, number)
+        return self.some(np.array([number]))[0]
+
+    def some(self, numbers: npt.NDArray[np.int64]) -> list[Ref]:
+        """Several refs."""
+        rows, starts = self._rows[numbers].tolist(), self._rows["end"][numbers - 1].tolist()
+        found = []
+        for number, start, row in zip(numbers.tolist(), starts, rows, strict=True):
+            end, size, mtime_ns, offset, packed, label, outer, source, _ = row
+            name = self._names[start if number else 0 : end].tobytes().decode("utf-8", "surrogateescape")
+            found.append(Ref(name, size, mtime_ns, label, source, outer, offset, packed, number))
+        return found
 
     def name(self, number: int) -> str:
         """The ref's source name."""

@@ -78,6 +78,10 @@ class Reduced:
 class Target(Protocol):
     """What a picture of a size will be resized to."""
 
+    @property
+    def side(self) -> int:
+        """The longer side of every result is at least this, unless the picture is smaller."""
+
     def __call__(self, height: int, width: int, /) -> tuple[int, int]:
         """Height and width after scaling, of an upright picture."""
 
@@ -159,7 +163,7 @@ def _turbo(
 
 def _divisor(size: tuple[int, int], turn: int, target: Target | None) -> int:
     """The largest of 8, 4, 2 that keeps both sides well above the target, or 1."""
-    if target is None:
+    if target is None or max(size) < 2 * _DCT_MARGIN * target.side:
         return 1
     rows, columns = target(*size) if turn < 5 else target(*size[::-1])[::-1]
     fits = [d for d in (8, 4, 2) if size[0] >= _DCT_MARGIN * rows * d and size[1] >= _DCT_MARGIN * columns * d]

@@ -96,6 +96,11 @@ class _Largest:
 
     recipe: Recipe
 
+    @property
+    def side(self) -> int:
+        assert self.recipe.resize is not None
+        return min(self.recipe.resize)
+
     def __call__(self, height: int, width: int) -> tuple[int, int]:
         recipe = self.recipe
         if not all(recipe.sizes):
@@ -172,10 +177,8 @@ def moments(pixels: Pixels) -> tuple[int, ...]:
         return tuple(map(int, [*wide.sum(0), *np.einsum("nc,nc->c", wide, wide)]))
     small = pixels.shape[0] * pixels.shape[1] <= _KEPT
     planes = cv2.split(np.ascontiguousarray(pixels), _planes(*pixels.shape) if small else None)
-    return (
-        *map(int, cv2.sumElems(pixels)[: len(planes)]),
-        *(round(cv2.norm(plane, cv2.NORM_L2SQR)) for plane in planes),
-    )
+    sums = [int(total) for total in cv2.sumElems(pixels)[: len(planes)]]
+    return (*sums, *[round(cv2.norm(plane, cv2.NORM_L2SQR)) for plane in planes])
 
 
 @lru_cache(maxsize=1)
