@@ -9,9 +9,12 @@ import json
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from packer_reader.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe", "SourceNames", "choose_codec", "size_name"]
 
@@ -134,6 +137,15 @@ class Recipe:
         """The recipe as JSON keeps it; two equal recipes give equal documents."""
         document: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """The recipe of a document that `to_json` made."""
+        lists = {
+            "resize": tuple(document["resize"]) if document["resize"] else None,
+            "sizes": tuple(tuple(size) for size in document["sizes"]),
+        }
+        return cls(**{**document, **lists})
 
 
 def _check_range(name: str, value: Any, low: int, high: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -32,6 +33,9 @@ from packer_reader.errors import UsageError
         ({"val": 0.5, "group_by": "("}, "--group-by is '\\(', it must be a regular expression"),
         ({"val": 0.5, "group_by": "x", "stratify": True}, "--stratify is True"),
         ({"max_pixels": 0}, "--max-pixels is 0"),
+        ({"bits": 12}, "--bits is 12, it must be 8 or 16"),
+        ({"bits": 16, "encode": "jpg"}, "--bits is 16, it must be 8 with --encode jpg"),
+        ({"source_names": "drop"}, "--source-names is 'drop', it must be one of keep, hash, none"),
     ],
 )
 def test_wrong_values_are_refused(options: dict[str, Any], message: str) -> None:
@@ -39,10 +43,12 @@ def test_wrong_values_are_refused(options: dict[str, Any], message: str) -> None
         Recipe(**options)
 
 
-def test_a_recipe_is_json() -> None:
-    document = Recipe(resize=(8, 9), fit="crop").to_json()
-    assert document["resize"] == [8, 9]
-    assert Recipe(**(document | {"resize": tuple(document["resize"])})) == Recipe(resize=(8, 9), fit="crop")
+@pytest.mark.parametrize(
+    "recipe",
+    [Recipe(), Recipe(resize=(8, 9), fit="crop"), Recipe(resize=(8,), sizes=((8,), (4, 4)), fit="pad", bits=16)],
+)
+def test_a_recipe_is_json(recipe: Recipe) -> None:
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
 
 
 @pytest.mark.parametrize(
