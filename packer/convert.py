@@ -30,7 +30,7 @@ from packer.sources.detect import detect
 from packer.sources.refs import RefTable
 from packer.split import divide
 from packer.unit import SplitJob
-from packer_reader.errors import PackerError, UsageError, os_error
+from packer_reader.errors import PackerError, UsageError, WorkerError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable)
     stores: dict[str, list[Manifest]] = {size_name(recipe): [] for recipe in recipes}
     try:
-        for started in [executor.submit(os.getpid) for _ in range(run.workers)]:
-            started.result()
+        _wait_for_workers(executor, run.workers)
         run.ended("start")
         job.watcher.begin("converting", sum(split.count for split in splits))
         for split in splits:
@@ -177,6 +176,17 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
         for folder in [staging.store / name for name in stores] if len(stores) > 1 else [staging.store]:
             (folder / CARD).write_text(card_text([split.name for split in splits if split.name]), encoding="ascii")
     return stores
+
+
+def _wait_for_workers(executor: Executor, workers: int) -> None:
+    try:
+        for started in [executor.submit(os.getpid) for _ in range(workers)]:
+            started.result()
+    except WorkerError as error:
+        raise WorkerError(
+            f"{error} before it had anything to do: in a script, call packer under `if __name__ == '__main__':`, since "
+            "workers import the script"
+        ) from None
 
 
 def _convert_split(whole: _Build, split: Split, executor: Executor) -> list[Manifest]:

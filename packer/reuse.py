@@ -11,18 +11,17 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.stored import Facts, StoredSample, public_name, with_label
 from packer_reader.errors import NotAStoreError, StoreError, UsageError
-from packer_reader.format.names import MANIFEST
 from packer_reader.stores.open import bare_store, has_manifest, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from packer.recipe import Recipe
     from packer.sample import Ref
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Store
 
-__all__ = ["MadeBy", "Reuse", "plan_reuse"]
+__all__ = ["Copier", "MadeBy", "Reuse", "plan_reuse"]
 
 _IMAGE = ("resize", "sizes", "fit", "upscale", "gray", "bits", "exact", "encode", "quality", "max_pixels")
 """What of a recipe shapes the bytes of an image; all else may differ."""
@@ -42,22 +41,42 @@ _DEEP = 3
 
 @dataclass(frozen=True)
 class Reuse:
-    """What a worker needs to copy samples; small, it travels with every unit."""
+    """What a worker needs to know to copy samples; small, it travels with every unit."""
 
     stores: tuple[str, ...]
     table: Path
     """Per ref, i64: the sample's number over all stores; -1 for none; -2 - number where the content has to be
     compared."""
 
+    def open(self) -> Copier:
+        """Open stores and table, or take them as the unit before left them."""
+        state = self.table.stat()
+        return _copier(self, state.st_ino, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _copier(reuse: Reuse, _inode: int, _mtime_ns: int) -> Copier:
+    """By the table's file too, since a later build has the same paths."""
+    stores = [bare_store(Path(path), read_manifest(Path(path))) for path in reuse.stores]
+    return Copier(stores, np.memmap(reuse.table, "<i8", "r") if reuse.table.stat().st_size else np.empty(0, "<i8"))
+
+
+class Copier:
+    """Copies samples out of earlier stores."""
+
+    def __init__(self, stores: Sequence[Store], table: npt.NDArray[np.int64]) -> None:
+        """Take the stores and the table of a `Reuse`."""
+        self._stores, self._table = stores, table
+
     def unchanged(self, ref: Ref, job: SplitJob) -> StoredSample | None:
         """A copy of what was made of the same file."""
-        number = int(_table(self.table)[ref.place])
+        number = int(self._table[ref.place])
         return self._copy(number, ref, ref.label, job) if number >= 0 else None
 
     def same_content(self, opened: Opened, job: SplitJob) -> StoredSample | None:
         """A copy of what was made of a file of this name with the same content."""
         raw = opened.raw
-        number = -2 - int(_table(self.table)[raw.ref.place])
+        number = -2 - int(self._table[raw.ref.place])
         if number < 0:
             return None
         store, inside = self._find(number)
@@ -66,8 +85,7 @@ class Reuse:
         return self._copy(number, raw.ref, raw.label, job)
 
     def _find(self, number: int) -> tuple[Store, int]:
-        for path in self.stores:
-            store = _store(path)
+        for store in self._stores:
             if number < len(store):
                 return store, number
             number -= len(store)
@@ -75,8 +93,7 @@ class Reuse:
 
     def _copy(self, number: int, ref: Ref, label: int, job: SplitJob) -> StoredSample | None:
         store, inside = self._find(number)
-        names = store.manifest.recipe.get("source_names", "keep")
-        if store.source(inside) != public_name(ref.name, names):
+        if store.source(inside) != public_name(ref.name, store.manifest.recipe.get("source_names", "keep")):
             return None
         try:
             image = bytes(store.read(np.array([inside]), [0])[0][0])
@@ -184,24 +201,3 @@ def _hashes(names: Iterable[str], mode: str) -> npt.NDArray[np.uint64]:
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
     return np.fromiter(map(number, names), np.uint64)
-
-
-def _table(path: Path) -> npt.NDArray[Any]:
-    state = path.stat()
-    return _mapped(path, state.st_ino, state.st_mtime_ns)
-
-
-@lru_cache(maxsize=4)
-def _mapped(path: Path, _inode: int, _mtime_ns: int) -> npt.NDArray[Any]:
-    """The table at a path, mapped once: by the file it is in, since a later build has the same path."""
-    return np.memmap(path, "<i8", "r")
-
-
-def _store(path: str) -> Store:
-    state = (Path(path) / MANIFEST).stat()
-    return _opened(path, state.st_ino, state.st_mtime_ns)
-
-
-@lru_cache(maxsize=16)
-def _opened(path: str, _inode: int, _mtime_ns: int) -> Store:
-    return bare_store(Path(path), read_manifest(Path(path)))

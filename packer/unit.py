@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from packer.recipe import Recipe
-    from packer.reuse import Reuse
+    from packer.reuse import Copier, Reuse
     from packer.sample import Ref
     from packer.sinks.fragment import Fragment
     from packer.sources.base import Source
@@ -161,6 +161,7 @@ def convert_unit(
     keys, refs = first.plan.keys(unit).tolist(), _refs(first, unit)
     problems = list[Problem]()
     rows = [_Rows() for _ in wanted]
+    copiers = [job.reuse.open() if job.reuse is not None else None for job in jobs]
     at = _at_file(_at_path(first, os.getpid()))
     with ExitStack() as stack:
         for number in wanted:
@@ -169,7 +170,7 @@ def convert_unit(
         for key, ref in zip(keys, refs, strict=True):
             os.pwrite(at, _AT.pack(unit, key), 0)
             try:
-                samples = _convert(jobs, ref, crashed=key in crashed)
+                samples = _convert(jobs, copiers, ref, crashed=key in crashed)
             except SampleError as error:
                 name = public_name(ref.name, first.recipe.source_names)
                 problems.append(Problem(name, error.failure, error.reason, key))
@@ -215,7 +216,9 @@ def _fragment(job: SplitJob, unit: int) -> Fragment:
     return FRAGMENTS[job.recipe.container](job.data_path(unit), job.suffixes)
 
 
-def _convert(jobs: Sequence[SplitJob], ref: Ref, *, crashed: bool) -> list[StoredSample]:
+def _convert(
+    jobs: Sequence[SplitJob], copiers: Sequence[Copier | None], ref: Ref, *, crashed: bool
+) -> list[StoredSample]:
     """The sample at each size: copied from an earlier store where nothing has changed, or read and converted.
 
     Raises:
@@ -224,11 +227,11 @@ def _convert(jobs: Sequence[SplitJob], ref: Ref, *, crashed: bool) -> list[Store
     if crashed:
         raise SampleError("crashed", "converting it ended the worker process, twice")
     opened, samples = None, list[StoredSample]()
-    for job in jobs:
-        copied = job.reuse.unchanged(ref, job) if job.reuse is not None else None
+    for job, copier in zip(jobs, copiers, strict=True):
+        copied = copier.unchanged(ref, job) if copier is not None else None
         if copied is None:
             opened = opened or open_sample(job, ref)
-            copied = job.reuse.same_content(opened, job) if job.reuse is not None else None
+            copied = copier.same_content(opened, job) if copier is not None else None
             copied = copied or stored_sample(job, opened)
         samples.append(copied)
     return samples

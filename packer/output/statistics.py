@@ -15,6 +15,7 @@ __all__ = ["Statistics"]
 
 _QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 _SIDES = 1 << 16
+"""Largest side, and largest number of classes without names, that is counted."""
 
 
 class Statistics:
@@ -26,6 +27,7 @@ class Statistics:
         self._moments = [0] * (2 * channels)
         self._pixels = 0
         self._classes = np.zeros(classes, np.int64)
+        self._countable = True
         self._heights = np.zeros(_SIDES, np.int64)
         self._widths = np.zeros(_SIDES, np.int64)
         self.max_height = 0
@@ -39,8 +41,7 @@ class Statistics:
         if not len(heights):
             return
         if "label" in rows.columns:
-            counts = np.bincount(rows.columns["label"], minlength=len(self._classes))
-            self._classes = np.pad(self._classes, (0, len(counts) - len(self._classes))) + counts
+            self._count(rows.columns["label"])
         moments = np.ascontiguousarray(rows.columns["moments"]).view("<u8")
         # Python's integers: the squares of a large set are over 64 bits.
         self._moments = [s + sum(column) for s, column in zip(self._moments, moments.T.tolist(), strict=True)]
@@ -51,6 +52,13 @@ class Statistics:
         self.max_width = max(self.max_width, int(widths.max()))
         self._first = self._first or (int(heights[0]), int(widths[0]))
         self.same_size &= bool((heights == self._first[0]).all() and (widths == self._first[1]).all())
+
+    def _count(self, labels: npt.NDArray[np.int32]) -> None:
+        """Count labels; numbers that are too large to be classes end the counting."""
+        self._countable &= int(labels.max()) < _SIDES
+        if self._countable:
+            counts = np.bincount(labels, minlength=len(self._classes))
+            self._classes = np.pad(self._classes, (0, len(counts) - len(self._classes))) + counts
 
     def to_json(self) -> dict[str, Any]:
         """The manifest's `statistics`; mean and deviation are of pixel values divided by the largest one."""
@@ -69,7 +77,7 @@ class Statistics:
                 "width": _quantiles(self._widths),
             }
         }
-        if len(self._classes):
+        if len(self._classes) and self._countable:
             found["class_counts"] = self._classes.tolist()
         return found
 

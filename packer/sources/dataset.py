@@ -34,6 +34,8 @@ __all__ = ["PythonDataset", "load_dataset", "wrap_dataset"]
 
 _CHUNK = 1 << 15
 """Refs written at a time."""
+_LOOKED_AT = 16
+"""Samples that decide the codec of the store."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,18 @@ class PythonDataset:
             found=count,
             bytes=0,
             digest=refs.digest(f"{self.origin} {getattr(dataset, '_fingerprint', '')} {labels}".encode()),
-            suffixes=Counter(),
+            suffixes=Counter(self._suffix(number) for number in range(0, count, -(-count // _LOOKED_AT))),
             ignored=Counter(),
         )
+
+    def _suffix(self, number: int) -> str:
+        """What a sample's image would be called as a file: JPEG and WebP stay what they are, all else is lossless."""
+        try:
+            image = _pixels_or_bytes(self._own[number][self.image])
+        except Exception:  # noqa: BLE001 - the code of others; it will be that sample's failure
+            return ".png"
+        head = image[:12] if isinstance(image, bytes) else b""
+        return ".jpg" if head[:2] == b"\xff\xd8" else ".webp" if head[8:12] == b"WEBP" else ".png"
 
     def _labels(self, dataset: Any) -> str:
         """A digest of the labels where they can be had without the images."""
@@ -117,8 +128,8 @@ class PythonDataset:
         except Exception as error:  # noqa: BLE001 - the code of others
             kind = type(error).__name__
             raise SampleError("unreadable", f"the data set raised {kind} for this sample") from None
-        if self.label is not None and label < 0:
-            raise SampleError("unsupported", f"the label is {label}, labels are whole numbers from 0")
+        if self.label is not None and not 0 <= label < 1 << 31:
+            raise SampleError("unsupported", f"the label is {label}, labels are whole numbers from 0 to 2^31 - 1")
         return RawSample(ref, image, label)
 
     @property

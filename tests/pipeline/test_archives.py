@@ -1,0 +1,218 @@
+"""Tar and zip archives as folders: the same store as from the unpacked files, and nothing is ever extracted."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import packer_reader
+from packer import Job, Recipe, build
+from packer.sources.files import read_ref
+from packer_reader.errors import SourceError
+from tests.conftest import make_serials, serial_image, serial_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ONE = Job(workers=1)
+
+
+def png(number: int) -> bytes:
+    buffer = io.BytesIO()
+    serial_image(number).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def tar_of(members: dict[str, bytes], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", **options) as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def zip_of(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data, method)
+    return buffer.getvalue()
+
+
+def stored(path: Path, tmp_path: Path) -> tuple[dict[str, tuple[int, int]], list[dict[str, Any]]]:
+    """Source name to (serial number, label), and the lines of errors.jsonl."""
+    build(str(path), str(tmp_path / "o"), Recipe(), ONE)
+    store = packer_reader.open(tmp_path / "o")
+    found = {store.source(n): (serial_of(store[n]["image"]), store[n].get("label", -1)) for n in range(len(store))}
+    return found, [json.loads(line) for line in (tmp_path / "o" / "errors.jsonl").read_text().splitlines()]
+
+
+CLASSES = {f"{'ab'[n % 2]}/{n}.png": png(n) for n in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("s.tar", tar_of),
+        ("s.zip", zip_of),
+        ("s.ZIP", lambda members: zip_of(members, zipfile.ZIP_STORED)),
+        ("gnu.tar", lambda members: tar_of(members, format=tarfile.GNU_FORMAT)),
+        ("pax.tar", lambda members: tar_of(members, format=tarfile.PAX_FORMAT)),
+    ],
+)
+def test_an_archive_is_the_folder_it_was_made_of(name: str, make: Callable[..., bytes], tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(make(CLASSES))
+    assert stored(tmp_path / name, tmp_path) == ({f"{'ab'[n % 2]}/{n}.png": (n, n % 2) for n in range(6)}, [])
+
+
+@pytest.mark.parametrize("make", [tar_of, zip_of])
+def test_the_one_folder_around_everything_is_no_class(make: Callable[..., bytes], tmp_path: Path) -> None:
+    (tmp_path / "s.tar").write_bytes(b"")
+    path = tmp_path / ("s.tar" if make is tar_of else "s.zip")
+    path.write_bytes(make({f"dataset/{name}": data for name, data in CLASSES.items()}))
+    found, errors = stored(path, tmp_path)
+    assert {name: label for name, (_, label) in found.items()} == {
+        f"dataset/{name}": "ab".index(name[0]) for name in CLASSES
+    }
+    assert errors == []
+
+
+@pytest.mark.parametrize("nested", ["in a folder", "in a tar", "in a stored zip"])
+def test_archives_among_the_classes_are_classes(nested: str, tmp_path: Path) -> None:
+    inner = {f"n{c}.tar": tar_of({f"n{c}_{n}.png": png(10 * c + n) for n in range(3)}) for c in (1, 2)}
+    path = tmp_path / "train"
+    if nested == "in a folder":
+        path.mkdir()
+        for name, data in inner.items():
+            (path / name).write_bytes(data)
+    elif nested == "in a tar":
+        path = tmp_path / "train.tar"
+        path.write_bytes(tar_of(inner))
+    else:
+        path = tmp_path / "train.zip"
+        path.write_bytes(zip_of(inner, zipfile.ZIP_STORED))
+    found, errors = stored(path, tmp_path)
+    assert found == {f"n{c}.tar/n{c}_{n}.png": (10 * c + n, c - 1) for c in (1, 2) for n in range(3)}
+    assert errors == []
+    assert packer_reader.open(tmp_path / "o").classes == ("n1", "n2")
+
+
+def test_split_folders_count_inside_archives_too(tmp_path: Path) -> None:
+    (tmp_path / "s.zip").write_bytes(zip_of({f"{split}/a/{n}.png": png(n) for n, split in enumerate(["train", "val"])}))
+    report = build(str(tmp_path / "s.zip"), str(tmp_path / "o"), Recipe(), ONE)
+    assert report.splits == {"train": 1, "val": 1}
+
+
+def test_what_leads_out_or_elsewhere_is_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO(tar_of({"../out.png": png(1), "/abs.png": png(2), "a/x/../../../y.png": png(3)}))
+    with tarfile.open(fileobj=buffer, mode="a") as tar:
+        for kind, name in (
+            (tarfile.SYMTYPE, "a/link.png"),
+            (tarfile.LNKTYPE, "a/hard.png"),
+            (tarfile.FIFOTYPE, "a/p.png"),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            tar.addfile(info)
+        info = tarfile.TarInfo("a/good.png")
+        info.size = len(png(4))
+        tar.addfile(info, io.BytesIO(png(4)))
+    (tmp_path / "s.tar").write_bytes(buffer.getvalue())
+    found, errors = stored(tmp_path / "s.tar", tmp_path)
+    assert list(found) == ["a/good.png"]
+    assert sorted(error["name"] for error in errors) == [
+        "../out.png", "/abs.png", "a/hard.png", "a/link.png", "a/p.png", "a/x/../../../y.png",
+    ]  # fmt: skip
+    assert {error["class"] for error in errors} == {"unsupported"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["o", "s.tar"]
+
+
+def test_a_name_that_comes_twice_is_reported(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for number in (1, 2):
+            info = tarfile.TarInfo("1.png")
+            info.size = len(png(number))
+            tar.addfile(info, io.BytesIO(png(number)))
+    (tmp_path / "s.tar").write_bytes(buffer.getvalue())
+    found, errors = stored(tmp_path / "s.tar", tmp_path)
+    assert found == {"1.png": (1, -1)}
+    assert [error["class"] for error in errors] == ["duplicate"]
+
+
+def test_a_cut_archive_gives_what_is_whole(tmp_path: Path) -> None:
+    whole = tar_of({f"{n}.png": os.urandom(9) + png(n) if n == 9 else png(n) for n in range(4)})
+    (tmp_path / "s.tar").write_bytes(whole[: 3 * 1024 + 512 + 20])
+    found, errors = stored(tmp_path / "s.tar", tmp_path)
+    assert sorted(found) == ["0.png", "1.png", "2.png"]
+    assert [(error["name"], error["class"]) for error in errors] == [("3.png", "truncated")]
+
+
+def test_bad_archives_among_good_ones_are_one_line_each(tmp_path: Path) -> None:
+    root = make_serials(tmp_path / "s", 4, "a")
+    (root / "a" / "text.tar").write_text("no archive at all")
+    (root / "a" / "zero.zip").write_bytes(b"")
+    (root / "a" / "x.tar.gz").write_bytes(b"\x1f\x8b")
+    (root / "a" / "flip.zip").write_bytes(zip_of({"1.png": png(9)})[:-4])
+    found, errors = stored(root, tmp_path)
+    assert len(found) == 4
+    assert {error["name"]: error["class"] for error in errors} == {
+        "a/text.tar": "corrupt", "a/zero.zip": "empty", "a/x.tar.gz": "unsupported", "a/flip.zip": "corrupt",
+    }  # fmt: skip
+
+
+def test_encrypted_and_oddly_packed_members_are_said(tmp_path: Path) -> None:
+    data = bytearray(zip_of({"a/1.png": png(1), "a/2.png": png(2)}, zipfile.ZIP_STORED))
+    entry = data.index(b"PK\x01\x02")
+    data[entry + 8] |= 1  # encrypted
+    data += b""
+    (tmp_path / "s.zip").write_bytes(bytes(data))
+    found, errors = stored(tmp_path / "s.zip", tmp_path)
+    assert (list(found), [error["name"] for error in errors]) == (["a/2.png"], ["a/1.png"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("s.tar", b"", "the archive has no bytes"),
+        ("s.tar", b"nonsense" * 99, "it is no tar archive, or it is damaged"),
+        ("s.zip", b"nonsense" * 99, "it is no zip archive, or it is damaged"),
+        ("s.tar.gz", b"x", "cannot be read in places: unpack it"),
+        ("s.txt", b"x", "is a file: give the folder that holds the images, or a .tar or .zip archive of it"),
+        ("s.tar", tar_of({"a/1.txt": b"x"}), r"no images in '.*' \(found: 1 .txt\)"),
+        ("s.tar", tar_of({"0.cls": b"1", "0.jpg": b"x"}), "holds WebDataset samples"),
+    ],
+)
+def test_a_source_that_is_no_archive_of_images_says_so(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        build(str(tmp_path / name), str(tmp_path / "o"), Recipe(), ONE)
+
+
+def test_an_archive_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s.tar"
+    path.write_bytes(tar_of(CLASSES))
+
+    def later(root: str, ref: Any) -> bytes:
+        os.utime(path, ns=(1, 1))
+        return read_ref(root, ref)
+
+    monkeypatch.setattr("packer.sources.imagefolder.read_ref", later)
+    with pytest.raises(SourceError, match="the archive has changed since the source was listed"):
+        build(str(path), str(tmp_path / "o"), Recipe(), ONE)
+
+
+def test_many_workers_read_one_archive(tmp_path: Path) -> None:
+    (tmp_path / "s.zip").write_bytes(zip_of({f"a/{n:03}.png": png(n) for n in range(64)}))
+    build(str(tmp_path / "s.zip"), str(tmp_path / "one"), Recipe(unit=8), ONE)
+    build(str(tmp_path / "s.zip"), str(tmp_path / "two"), Recipe(unit=8), Job(workers=2))
+    assert (tmp_path / "one" / "manifest.json").read_bytes() == (tmp_path / "two" / "manifest.json").read_bytes()
