@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "write"]
 
+_STARTS = 4
+"""Times that workers may die while they load."""
+
 
 def build(
     source: str | Sequence[str], target: str, recipe: Recipe | Sequence[Recipe], job: Job | None = None
@@ -179,14 +182,20 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
 
 
 def _wait_for_workers(executor: Executor, workers: int) -> None:
-    try:
-        for started in [executor.submit(os.getpid) for _ in range(workers)]:
-            started.result()
-    except WorkerError as error:
-        raise WorkerError(
-            f"{error} before it had anything to do: in a script, call packer under `if __name__ == '__main__':`, since "
-            "workers import the script"
-        ) from None
+    """Until all have loaded; those that are killed meanwhile are replaced."""
+    for left in reversed(range(_STARTS)):
+        try:
+            for started in [executor.submit(os.getpid) for _ in range(workers)]:
+                started.result()
+        except WorkerError as error:
+            if not left:
+                raise WorkerError(
+                    f"{error} before it had anything to do: in a script, call packer under "
+                    "`if __name__ == '__main__':`, since workers import the script; if it is there, see what the "
+                    "worker printed"
+                ) from None
+        else:
+            return
 
 
 def _convert_split(whole: _Build, split: Split, executor: Executor) -> list[Manifest]:

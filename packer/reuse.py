@@ -35,6 +35,8 @@ __all__ = ["Copier", "MadeBy", "Reuse", "plan_reuse"]
 
 _IMAGE = ("resize", "sizes", "fit", "upscale", "gray", "bits", "exact", "encode", "quality", "max_pixels")
 """What of a recipe shapes the bytes of an image; all else may differ."""
+_COPIED = ("height", "width", "moments", "source_codec", "source_size", "source_hash")
+"""Columns of a sample that are copied with its image."""
 _DEEP = 3
 """Levels of folders: the path itself, sizes, splits."""
 
@@ -93,17 +95,16 @@ class Copier:
 
     def _copy(self, number: int, ref: Ref, label: int, job: SplitJob) -> StoredSample | None:
         store, inside = self._find(number)
-        if store.source(inside) != public_name(ref.name, store.manifest.recipe.get("source_names", "keep")):
-            return None
         try:
             image = bytes(store.read(np.array([inside]), [0])[0][0])
         except StoreError:
             return None  # damaged: converted again
-        column = store.columns.numbers
-        size = int(column("height")[inside]), int(column("width")[inside])
-        moments = tuple(np.frombuffer(column("moments")[inside].tobytes(), "<u8").tolist())
-        codec, source_size = int(column("source_codec")[inside]), int(column("source_size")[inside])
-        facts = Facts(size, moments, codec, source_size, column("source_hash")[inside].tobytes(), label)
+        height, width, moments, codec, source_size, source_hash = (
+            store.columns.numbers(name)[inside] for name in _COPIED
+        )
+        size = int(height), int(width)
+        sums = tuple(np.frombuffer(moments.tobytes(), "<u8").tolist())
+        facts = Facts(size, sums, int(codec), int(source_size), source_hash.tobytes(), label)
         return StoredSample(with_label(job, image, size, ref.name, label), facts)
 
 
@@ -170,7 +171,10 @@ def _differences(manifest: Manifest, made: MadeBy) -> list[str]:
 
 
 def _match(refs: RefTable, stores: list[Store]) -> tuple[npt.NDArray[np.int64], int]:
-    """For each ref the place of its sample, see `Reuse.table`; names are compared by hash here, and by the workers."""
+    """For each ref the place of its sample, see `Reuse.table`.
+
+    Names are compared by 64 bits of their hash: beside them size and time, or the content, have to agree as well.
+    """
     hashes, sizes, times = [], [], []
     for store in stores:
         hashes.append(_hashes(store.columns.strings("name"), "keep"))

