@@ -30,11 +30,16 @@ class Progress:
         self._what, self._total = what, total
         self._done = self._bytes = self._skipped = 0
         self._started = self._said = time.monotonic()
-        if self._quiet or not total or not sys.stderr.isatty():
+        if self._quiet:
+            return
+        if not sys.stderr.isatty():
+            click.echo(f"{what} {total:,} samples" if total else what, err=True)
             return
         from tqdm import tqdm
 
-        self._bar = tqdm(total=total, desc=what, unit="sample", file=sys.stderr, dynamic_ncols=True, smoothing=0.05)
+        self._bar = tqdm(
+            total=total or None, desc=what, unit="sample", file=sys.stderr, dynamic_ncols=True, smoothing=0.05
+        )
 
     def advance(self, samples: int, source_bytes: int, skipped: int) -> None:
         """Samples were converted or skipped."""
@@ -44,10 +49,14 @@ class Progress:
         now = time.monotonic()
         rate = self._bytes / max(1e-9, now - self._started) / 1e6
         if self._bar is not None:
-            self._bar.set_postfix_str(f"{rate:.1f} MB/s, {self._skipped} skipped", refresh=False)
+            if self._total:
+                self._bar.set_postfix_str(f"{rate:.1f} MB/s, {self._skipped} skipped", refresh=False)
             self._bar.update(samples)
         elif not self._quiet and now - self._said >= _LINE_EVERY:
             self._said = now
+            if not self._total:
+                click.echo(f"{self._what}: {self._done:,} files", err=True)
+                return
             speed = self._done / (now - self._started)
             left = (self._total - self._done) / max(1e-9, speed)
             click.echo(

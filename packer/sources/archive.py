@@ -177,6 +177,7 @@ class _Node:
             setattr(files, name, type(values)("q", (values[i] for i in order)))
         folders: list[tuple[bytes, Place]] = [*self._level.folders, *self._below.items()]
         self._level.folders = sorted(folders, key=lambda item: item[0])
+        self._below = {}  # it may be looked at again
         return self._level
 
     def _once(self, order: list[int]) -> list[int]:

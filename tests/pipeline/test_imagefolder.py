@@ -180,3 +180,12 @@ def test_files_that_change_are_noticed(content: bytes | None, failure: str, tmp_
     with pytest.raises(SampleError) as caught:
         ImageFolder((str(tmp_path),)).read(Ref("1.png", 3, 0, -1))
     assert caught.value.failure == failure
+
+
+def test_a_hundred_thousand_files_in_one_folder(tmp_path: Path) -> None:
+    root = touch(tmp_path / "s", "a/000000.png")
+    touch(root, "a/050000.png")  # a file has at most 65,000 links
+    for number in set(range(100_000)) - {0, 50_000}:
+        os.link(f"{root}/a/{number // 50_000 * 50_000:06}.png", f"{root}/a/{number:06}.png")
+    listing, refs = scan(root, tmp_path)
+    assert (listing.found, refs[0], refs[-1]) == (100_000, ("a/000000.png", 0), ("a/099999.png", 0))
