@@ -11,6 +11,8 @@ __all__ = ["Progress"]
 
 _LINE_EVERY = 30.0
 """Seconds between two lines where stderr is no terminal."""
+_FIRST_LINE = 1.0
+"""Seconds until the first of them: what takes no longer says nothing."""
 
 
 class Progress:
@@ -22,18 +24,18 @@ class Progress:
         self._bar: tqdm.tqdm | None = None  # type: ignore[name-defined]  # noqa: F821 - tqdm loads with the first bar
         self._what, self._total = "", 0
         self._done = self._bytes = self._skipped = 0
-        self._started = self._said = time.monotonic()
+        self._started = time.monotonic()
+        self._said = self._started - _LINE_EVERY + _FIRST_LINE
 
     def begin(self, what: str, total: int) -> None:
         """A step over `total` samples begins; 0 when that is not known."""
         self.close()
         self._what, self._total = what, total
         self._done = self._bytes = self._skipped = 0
-        self._started = self._said = time.monotonic()
+        self._started = time.monotonic()
         if self._quiet:
             return
         if not sys.stderr.isatty():
-            click.echo(f"{what} {total:,} samples" if total else what, err=True)
             return
         from tqdm import tqdm
 

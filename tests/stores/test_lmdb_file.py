@@ -20,7 +20,7 @@ from packer.sinks import lmdb as sink
 from packer.sinks.lmdb_pages import zero_undefined
 from packer_reader.check import check_store
 from packer_reader.stores.lmdb import transaction
-from tests.conftest import make_serials
+from tests.conftest import make_photos, make_serials
 from tests.faults import tree
 
 if TYPE_CHECKING:
@@ -131,3 +131,13 @@ def test_a_replaced_store_is_read_anew(tmp_path: Path) -> None:
         assert [int(store[n]["image"][0, 0, 0]) for n in range(6)] == [int(store.source(n)[2:7]) for n in range(6)]
         assert tree(tmp_path / "o.lmdb") != before
         before = tree(tmp_path / "o.lmdb")
+
+
+@pytest.mark.parametrize(("side", "count", "limit"), [(48, 700, 1.06), (80, 300, 1.12)])
+def test_the_file_is_little_larger_than_its_values(side: int, count: int, limit: float, tmp_path: Path) -> None:
+    source = make_photos(tmp_path / "src", count)
+    recipe = Recipe(container="lmdb", resize=(side,), fit="crop", encode="raw")
+    build(str(source), str(tmp_path / "o"), recipe, Job(workers=1, runner="serial"))
+    with lmdb.open(str(tmp_path / "o"), readonly=True, lock=False) as env, env.begin() as txn:
+        values = sum(len(value) for _, value in txn.cursor())
+    assert (tmp_path / "o" / "data.mdb").stat().st_size <= limit * values
