@@ -14,7 +14,8 @@ import pytest
 import packer_reader
 from packer import Job, Recipe, build
 from packer.cli.main import COMMANDS, cli
-from packer.sources.imagefolder import EXTENSIONS, SPLIT_NAMES
+from packer.sources.imagefolder import SPLIT_NAMES
+from packer.sources.walk import EXTENSIONS
 from packer_reader import StreamDataset, errors
 from packer_reader.format.manifest import Manifest
 from tests.conftest import make_photos

@@ -9,96 +9,30 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from packer.sample import Problem, RawSample, Ref
-from packer.sources.archive import Archive
+from packer.sample import RawSample, Ref
 from packer.sources.base import Listing
 from packer.sources.files import read_ref
-from packer.sources.refs import Common, Places
-from packer.sources.tree import Folder, Level, Place, suffix_of
+from packer.sources.tree import suffix_of
+from packer.sources.walk import EXTENSIONS, Walk, Where, look, problem, root_of, take
 from packer_reader.errors import SampleError, SourceError
 from packer_reader.format.columns import canonical_json
 
 if TYPE_CHECKING:
     from packer.sources.refs import RefWriter
+    from packer.sources.tree import Level, Place
 
-__all__ = ["EXTENSIONS", "SPLIT_NAMES", "ImageFolder"]
+__all__ = ["SPLIT_NAMES", "ImageFolder"]
 
-EXTENSIONS = frozenset(
-    [
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".png",
-        ".bmp",
-        ".dib",
-        ".gif",
-        ".webp",
-        ".tif",
-        ".tiff",
-        ".ppm",
-        ".pgm",
-        ".pbm",
-        ".pnm",
-        ".avif",
-        ".jp2",
-    ]
-)
-"""What counts as an image, whatever the case; the content decides how it is decoded."""
-_WANTED = frozenset(extension.encode() for extension in EXTENSIONS)
 _SPLITS = {
     "train": ["train", "training"],
     "val": ["val", "valid", "validation", "dev"],
     "test": ["test", "testing", "eval", "evaluation"],
 }
 SPLIT_NAMES = {name: split for split, names in _SPLITS.items() for name in names}
-
-
-@dataclass
-class _Walk:
-    """The state of one scan."""
-
-    refs: RefWriter
-    problems: list[Problem] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    suffixes: Counter[str] = field(default_factory=Counter)
-    ignored: Counter[str] = field(default_factory=Counter)
-    labels: dict[bytes, int] = field(default_factory=dict)
-    splits: tuple[str, ...] = ()
-    prefixes: tuple[bytes, ...] = ()
-    """By source, what its names begin with."""
-
-    @property
-    def found(self) -> int:
-        """Samples so far."""
-        return self.refs.count + len(self.problems)
-
-
-@dataclass(frozen=True)
-class _Where:
-    """A folder of a source, and what its samples have in common."""
-
-    place: Place
-    source: int
-    name: bytes = b""
-    """Relative to the source; empty for the source itself."""
-    outer: int = 0
-    """Bytes of the name that lead to the archive file it lies in."""
-    split: int = -1
-    label: int = -1
-
-    def inside(self, name: bytes, place: Place, **changes: int) -> _Where:
-        path = f"{os.fsdecode(self.name)}/" if self.name else ""
-        path += os.fsdecode(name)
-        full = os.fsencode(path)
-        same = {"outer": self.outer, "split": self.split, "label": self.label} | changes
-        if place.archive:
-            same["outer"] = len(full)
-        return _Where(place, self.source, full, **same)
 
 
 @dataclass(frozen=True)
@@ -114,7 +48,7 @@ class ImageFolder:
 
     def scan(self, refs: RefWriter) -> Listing:
         """List the images in sorted order; see `Source.scan`."""
-        walk = _Walk(refs, prefixes=self._prefixes)
+        walk = Walk(refs, prefixes=self._prefixes)
         tops = [self._top(walk, number) for number in range(len(self.roots))]
         folders = [name for _, level in tops for name, _ in level.folders]
         splits = [self._are_splits(level) for _, level in tops]
@@ -158,7 +92,7 @@ class ImageFolder:
             names = [PurePath(root).as_posix().strip("/") for root in self.roots]
         return tuple(os.fsencode(f"{name}/") for name in names)
 
-    def _nothing(self, walk: _Walk) -> str:
+    def _nothing(self, walk: Walk) -> str:
         seen = ", ".join(f"{count} {suffix or 'without extension'}" for suffix, count in walk.ignored.most_common(5))
         where = ", ".join(map(repr, self.roots))
         return (
@@ -166,32 +100,32 @@ class ImageFolder:
             f"images are {' '.join(sorted(EXTENSIONS))}"
         )
 
-    def _top(self, walk: _Walk, number: int) -> tuple[_Where, Level]:
+    def _top(self, walk: Walk, number: int) -> tuple[Where, Level]:
         root = self.roots[number]
-        where = _Where(_root(root), number)
+        where = Where(root_of(root), number)
         try:
-            level = _look(walk, where)
+            level = look(walk, where)
         except SampleError as error:
             raise SourceError(f"{root!r}: {error.reason}: check the file") from None
         if where.place.archive and len(level.folders) == 1 and not level.files.names:
             # Archives are usually made of a folder, not of its content.
             inner = where.inside(*level.folders[0], outer=0)
-            below = _look(_Walk(walk.refs, prefixes=walk.prefixes), inner)
+            below = look(Walk(walk.refs, prefixes=walk.prefixes), inner)
             if below.folders and not below.files.names:
-                return inner, _look(walk, inner)
+                return inner, look(walk, inner)
         return where, level
 
     def _are_splits(self, level: Level) -> bool:
         return bool(level.folders) and all(_split_of(name) for name, _ in level.folders)
 
-    def _scan_splits(self, walk: _Walk, tops: list[tuple[_Where, Level]]) -> tuple[str, ...] | None:
-        found: dict[str, list[tuple[_Where, Level]]] = {}
+    def _scan_splits(self, walk: Walk, tops: list[tuple[Where, Level]]) -> tuple[str, ...] | None:
+        found: dict[str, list[tuple[Where, Level]]] = {}
         for where, level in tops:
             self._check_once([os.fsdecode(name) for name, _ in level.folders], self.roots[where.source])
             for name, place in level.folders:
                 split = _split_of(name)
                 inner = where.inside(name, place)
-                found.setdefault(split, []).append((inner, _look(walk, inner)))
+                found.setdefault(split, []).append((inner, look(walk, inner)))
         walk.splits = tuple(found)
         classes = self._classes(walk, [level for levels in found.values() for _, level in levels])
         for number, split in enumerate(walk.splits):
@@ -209,13 +143,13 @@ class ImageFolder:
                 twice = [folder for folder, each in zip(folders, splits, strict=True) if each == split]
                 raise SourceError(f"folders {twice!r} in {root!r} are the same split {split!r}: rename or merge them")
 
-    def _scan_classes(self, walk: _Walk, tops: list[tuple[_Where, Level]]) -> tuple[str, ...] | None:
+    def _scan_classes(self, walk: Walk, tops: list[tuple[Where, Level]]) -> tuple[str, ...] | None:
         classes = self._classes(walk, [level for _, level in tops])
         for where, level in tops:
             self._scan_level(walk, where, level)
         return classes
 
-    def _classes(self, walk: _Walk, levels: list[Level]) -> tuple[str, ...] | None:
+    def _classes(self, walk: Walk, levels: list[Level]) -> tuple[str, ...] | None:
         """All class names by index: the known ones first."""
         names = {_class_of(name, place) for level in levels for name, place in level.folders}
         known = [os.fsencode(name) for name in self.known]
@@ -223,7 +157,7 @@ class ImageFolder:
         walk.labels = {name: label for label, name in enumerate(ordered)}
         return tuple(os.fsdecode(name) for name in ordered) or None
 
-    def _scan_level(self, walk: _Walk, where: _Where, level: Level) -> None:
+    def _scan_level(self, walk: Walk, where: Where, level: Level) -> None:
         """The folder that holds class folders, or images when there are no classes."""
         for name, place in level.folders:
             label = walk.labels[_class_of(name, place)]
@@ -236,9 +170,9 @@ class ImageFolder:
         if walk.labels:
             self._refuse(walk, where, level, "the file is in no class folder")
         else:
-            self._take(walk, where, level)
+            take(walk, where, level)
 
-    def _walk(self, walk: _Walk, top: _Where) -> None:
+    def _walk(self, walk: Walk, top: Where) -> None:
         """Everything below a class folder: its files, then its folders.
 
         A stack instead of recursion, since folders may be nested a thousand deep.
@@ -247,68 +181,16 @@ class ImageFolder:
         while stack:
             where = stack.pop()
             try:
-                level = _look(walk, where)
+                level = look(walk, where)
             except SampleError as error:
-                _problem(walk, where, b"", error.failure, error.reason)
+                problem(walk, where, b"", error.failure, error.reason)
                 continue
-            self._take(walk, where, level)
+            take(walk, where, level)
             stack += [where.inside(name, place) for name, place in reversed(level.folders)]
 
-    def _take(self, walk: _Walk, where: _Where, level: Level) -> None:
-        """Files of one folder become refs."""
-        files = level.files
-        for suffix, count in Counter(map(suffix_of, files.names)).items():
-            walk.suffixes[suffix.decode()] += count
-        prefix = walk.prefixes[where.source] + (where.name + b"/" if where.name else b"")
-        common = Common(prefix, where.label, where.split, where.source, where.outer)
-        walk.refs.add(files.names, Places(files.sizes, files.mtimes, files.offsets, files.packed), common)
-
-    def _refuse(self, walk: _Walk, where: _Where, level: Level, reason: str) -> None:
+    def _refuse(self, walk: Walk, where: Where, level: Level, reason: str) -> None:
         for name in level.files.names:
-            _problem(walk, where, name, "no-class", reason)
-
-
-def _root(path: str) -> Place:
-    raw = os.fsencode(path.rstrip("/") or "/")
-    return Folder(raw) if Path(path).is_dir() else Archive.at(raw)
-
-
-def _look(walk: _Walk, where: _Where) -> Level:
-    """What is in a folder; what cannot be read there is noted.
-
-    Raises:
-        SampleError: it is an archive that cannot be read.
-    """
-    if where.place.archive:
-        walk.refs.note(b"%d %d" % where.place.archive)
-    level = where.place.level(_WANTED.__contains__)
-    _open_archives(level)
-    if level.ignored[b".cls"] and where.place.kind != "folder":
-        shown = os.fsdecode(where.name) or "the source"
-        raise SourceError(f"{shown!r} holds WebDataset samples (.cls files): shards are not read as a source yet")
-    for suffix, count in level.ignored.items():
-        walk.ignored[os.fsdecode(suffix)] += count
-    walk.notices += [f"{os.fsdecode(where.name)!r} {notice}" for notice in level.notices]
-    for name, failure, reason in level.refused:
-        _problem(walk, where, name, failure, reason)
-    return level
-
-
-def _open_archives(level: Level) -> None:
-    """Turn archive files into folders."""
-    for name, path in level.archives:
-        try:
-            level.folders.append((name, Archive.at(path)))
-        except OSError:
-            level.refused.append((name, "unreadable", "the system refused to open it"))
-    level.archives.clear()
-    level.folders.sort(key=lambda item: item[0])
-
-
-def _problem(walk: _Walk, where: _Where, name: bytes, failure: str, reason: str) -> None:
-    path = walk.prefixes[where.source] + b"/".join(part for part in (where.name, name) if part)
-    split = walk.splits[where.split] if where.split >= 0 else None
-    walk.problems.append(Problem(os.fsdecode(path), failure, reason, split=split))
+            problem(walk, where, name, "no-class", reason)
 
 
 def _split_of(name: bytes) -> str:

@@ -11,9 +11,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from packer.transforms.decode import Picture, decode, picture_of, turned
+from packer.transforms.decode import decode
 from packer.transforms.encode import encode
 from packer.transforms.geometry import Geometry, fit
+from packer.transforms.picture import Picture, picture_of, turned
 from packer_reader.decode import decode_image
 from packer_reader.errors import SampleError, StoreError
 from packer_reader.format.fields import SOURCE_CODECS, FieldSpec
