@@ -20,7 +20,7 @@ from packer.recipe import Recipe, choose_codec, size_name
 from packer.report import Run, make_report
 from packer.resources import Room, crew, fitted
 from packer.reuse import MadeBy, plan_reuse
-from packer.runners import stop_runner
+from packer.runners import SerialRunner, stop_runner
 from packer.scan import scan
 from packer.sinks.base import StoreTarget
 from packer.sinks.tar import TarSink
@@ -100,13 +100,14 @@ def write(
     job = job or Job()
     if workers is not None:
         job = replace(job, workers=workers)
-    if recipe is None:
-        recipe = Recipe(container="lmdb" if str(out).rstrip("/").endswith(".lmdb") else "tar")
-    return _make(wrap_dataset(dataset, fields, classes), [], str(out), recipe, job)
+    known = known_classes(job.classes) if job.classes else ()
+    return _make(wrap_dataset(dataset, fields, classes, known), [], str(out), recipe or Recipe(), job)
 
 
 def _make(origin: Source, paths: list[str], target: str, recipe: Recipe | Sequence[Recipe], job: Job) -> Report:
     recipes = _sizes([recipe] if isinstance(recipe, Recipe) else list(recipe))
+    if target.rstrip("/").endswith(".lmdb"):
+        recipes = [replace(each, container="lmdb") for each in recipes]
     # Links are resolved once, so that staging lies beside what is really replaced.
     out, run = Path(os.path.realpath(target)), Run()
     check_target(out, [Path(path) for path in paths], overwrite=job.overwrite)
@@ -126,7 +127,7 @@ def _sizes(recipes: list[Recipe]) -> list[Recipe]:
     """The recipes of one build, refused when they are not one job at several sizes."""
     if not recipes or any(replace(recipe, resize=recipes[0].resize) != recipes[0] for recipe in recipes):
         raise UsageError("recipes of one build must differ in resize alone")
-    names = [size_name(recipe) for recipe in recipes]
+    names = [size_name(recipe.resize) for recipe in recipes]
     if len(set(names)) < len(names):
         raise UsageError(f"--resize is given twice with the same size: {', '.join(names)}")
     if len(recipes) == 1:
@@ -154,22 +155,30 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     """Every store of the build, whole but not published; their manifests by size."""
     if isinstance(source, PythonDataset):
         source = source.stored_at(staging.path / "dataset.pickle")
-    source, listing = scan(source, staging.refs, job)
+    listing = scan(source, staging.refs, job)
     whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, _versions(recipes[0]))
     run.ended("scan")
     asked = [recipe.to_json() for recipe in recipes]
     staging.agree(
-        {"recipe": asked[0] if len(asked) == 1 else asked, "listing": listing.digest, "versions": whole.versions}
+        {
+            "recipe": asked[0] if len(asked) == 1 else asked,
+            "listing": listing.digest,
+            "classes": listing.classes,
+            "versions": whole.versions,
+        }
     )
     splits = divide(recipes[0], listing, whole.refs)
-    executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable)
-    stores: dict[str, list[Manifest]] = {size_name(recipe): [] for recipe in recipes}
+    executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable or staging.cut_off)
+    room = Room(len(whole.refs), staging.store, run.workers)
+    stores: dict[str, list[Manifest]] = {size_name(recipe.resize): [] for recipe in recipes}
     try:
+        if isinstance(source, PythonDataset) and not isinstance(executor, SerialRunner):
+            source.check_sendable()
         _wait_for_workers(executor, run.workers)
         run.ended("start")
         job.watcher.begin("converting", sum(split.count for split in splits))
         for split in splits:
-            for found, manifest in zip(stores.values(), _convert_split(whole, split, executor), strict=True):
+            for found, manifest in zip(stores.values(), _convert_split(whole, split, executor, room), strict=True):
                 found.append(manifest)
     except BaseException:
         stop_runner(executor)
@@ -198,12 +207,13 @@ def _wait_for_workers(executor: Executor, workers: int) -> None:
             return
 
 
-def _convert_split(whole: _Build, split: Split, executor: Executor) -> list[Manifest]:
+def _convert_split(whole: _Build, split: Split, executor: Executor, room: Room) -> list[Manifest]:
     run, job = whole.run, whole.job
     targets = [_target(whole, split, recipe) for recipe in whole.recipes]
-    room = Room([target.job for target in targets], whole.staging.path, run.workers)
     lanes = [Lane(target.job, _sink(target), Journal(target.job.work / "journal.jsonl").load()) for target in targets]
+    room.jobs = [target.job for target in targets]
     shards = Drive(lanes, executor, job.watcher, run.workers, job.stop_on_error, room).run()
+    run.reused += sum(done.reused for done in lanes[0].journal.units.values())
     run.ended("convert")
     manifests = []
     for target, lane, done in zip(targets, lanes, shards, strict=True):
@@ -225,7 +235,7 @@ def _convert_split(whole: _Build, split: Split, executor: Executor) -> list[Mani
 def _target(whole: _Build, split: Split, recipe: Recipe) -> StoreTarget:
     """Where one store grows, and what its workers need to know."""
     staging, listing = whole.staging, whole.listing
-    name = "/".join(filter(None, (size_name(recipe) if len(whole.recipes) > 1 else "", split.name)))
+    name = "/".join(filter(None, (size_name(recipe.resize) if len(whole.recipes) > 1 else "", split.name)))
     folder = staging.store / name
     folder.mkdir(parents=True, exist_ok=True)
     work = staging.work(name)
@@ -247,8 +257,7 @@ def _target(whole: _Build, split: Split, recipe: Recipe) -> StoreTarget:
     )
     if whole.job.reuse is not None:
         made = MadeBy(recipe, job.codec, whole.versions)
-        reuse, whole.run.reused = plan_reuse(whole.job.reuse, made, whole.refs, work / "reuse.bin")
-        job = replace(job, reuse=reuse)
+        job = replace(job, reuse=plan_reuse(whole.job.reuse, made, whole.refs, work / "reuse.bin"))
     return StoreTarget(job, folder, split.name or DEFAULT_PREFIX)
 
 
@@ -261,10 +270,10 @@ def _sink(target: StoreTarget) -> Sink:
 
 
 def _versions(recipe: Recipe) -> dict[str, str]:
-    """Of everything that shapes bytes."""
+    """Of everything that shapes bytes; `conversion` rises when this package makes other pixels of the same file."""
     packages = ["numpy", "opencv-python", "opencv-python-headless", "packer-data", "pillow", "simplejpeg", "torch"]
     found = {name: _version(name) for name in packages + (["lmdb"] if recipe.container == "lmdb" else [])}
-    return {name: text for name, text in found.items() if text} | {"machine": platform.machine()}
+    return {name: text for name, text in found.items() if text} | {"machine": platform.machine(), "conversion": "1"}
 
 
 def _version(package: str) -> str:

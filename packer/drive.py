@@ -13,7 +13,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from packer.unit import SplitJob, UnitDone, convert_unit, reached
+from packer.unit import SplitJob, UnitDone, convert_unit
+from packer.whereabouts import last_seen
 from packer_reader.errors import SampleError, WorkerError
 
 if TYPE_CHECKING:
@@ -90,6 +91,20 @@ class Lane:
         self.job.data_path(unit).unlink(missing_ok=True)
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What a worker does: a unit, or a shard of a lane."""
+
+    unit: int = -1
+    lane: int = -1
+    plan: ShardPlan | None = None
+
+    @property
+    def doing(self) -> str:
+        """In words."""
+        return "assembled a shard" if self.plan is not None else "began a unit"
+
+
 @dataclass
 class Drive:
     """One split's conversion, at one or several sizes."""
@@ -103,13 +118,12 @@ class Drive:
     """Raise at the first sample that cannot be converted."""
     after_unit: Callable[[list[UnitDone]], None] = lambda _: None
     """Told of each finished unit, as it is at each size."""
-    _flying: dict[Future[Any], Callable[[], None] | int] = field(default_factory=dict)
-    """Tasks under way: the unit, or how an assembly is sent out again."""
+    _flying: dict[Future[Any], _Task] = field(default_factory=dict)
     _todo: deque[int] = field(default_factory=deque)
     """Units not handed out yet, rising but for those that come again."""
-    _at: dict[int, list[int | None]] = field(default_factory=lambda: defaultdict(list))
-    """By unit, the keys that workers were at when they died."""
-    _crashed: dict[int, frozenset[int]] = field(default_factory=lambda: defaultdict(frozenset))
+    _deaths: dict[_Task, list[int | None]] = field(default_factory=lambda: defaultdict(list))
+    """By task, the keys that workers were at when they died."""
+    _crashed: dict[int, frozenset[int]] = field(default_factory=dict)
     """By unit, the keys that are skipped for having ended two workers."""
 
     def run(self) -> list[list[ShardDone]]:
@@ -125,12 +139,12 @@ class Drive:
             while not all(unit in lane.journal.units for lane in self.lanes):
                 self._submit(unit)
                 self._collect()
-            for lane in self.lanes:
+            for number, lane in enumerate(self.lanes):
                 for plan in lane.take(unit):
-                    self._assemble(lane, plan)
-        for lane in self.lanes:
+                    self._assemble(number, plan)
+        for number, lane in enumerate(self.lanes):
             for plan in lane.sink.close():
-                self._assemble(lane, plan)
+                self._assemble(number, plan)
         while self._flying:
             self._collect()
         return [[lane.journal.shards[number] for number in sorted(lane.journal.shards)] for lane in self.lanes]
@@ -152,8 +166,8 @@ class Drive:
         while self._todo and len(self._flying) < window and self._todo[0] < current + 16 * window:
             unit = self._todo.popleft()
             wanted = [number for number, lane in enumerate(self.lanes) if unit not in lane.journal.units]
-            task = self.executor.submit(convert_unit, jobs, wanted, unit, self._crashed[unit])
-            self._flying[task] = unit
+            crashed = self._crashed.get(unit, frozenset())
+            self._flying[self.executor.submit(convert_unit, jobs, wanted, unit, crashed)] = _Task(unit=unit)
 
     def _collect(self) -> None:
         for future in wait(self._flying, return_when=FIRST_COMPLETED).done:
@@ -163,12 +177,11 @@ class Drive:
             except WorkerError as error:
                 self._died(task, error)
                 continue
-            if isinstance(task, int):
-                self._unit_done(task, result)
+            if task.plan is None:
+                self._unit_done(task.unit, result)
             else:
-                lane, plan, done = result
-                self.lanes[lane].journal.add(done)
-                self.lanes[lane].release(plan)
+                self.lanes[task.lane].journal.add(result)
+                self.lanes[task.lane].release(task.plan)
 
     def _unit_done(self, unit: int, done: list[UnitDone]) -> None:
         missing = [lane for lane in self.lanes if unit not in lane.journal.units]
@@ -183,47 +196,39 @@ class Drive:
             way_out = "repair or remove it and give --no-resume, or leave out --on-error stop to skip it"
             raise SampleError("stopped", f"{done.problem}: {way_out}")
 
-    def _died(self, task: Callable[[], None] | int, error: WorkerError) -> None:
-        """A worker died: its task comes again, without the sample that has now ended two of them."""
-        advice = "free memory or lower --workers, and run the same command again to go on"
-        unit = task if isinstance(task, int) else -1
-        deaths = self._at[unit]
-        at = reached(self.lanes[0].job, error.process)
-        key = at[1] if at is not None and at[0] == unit else None
-        twice = key is not None and key in deaths
-        deaths.append(key)
-        if len(deaths) >= _DEATHS and not twice:
-            raise WorkerError(f"{error}, as {len(deaths) - 1} others at the same place (out of memory?): {advice}")
-        if callable(task):
-            self.watcher.say(f"{error} while it assembled a shard; that is done again")
-            task()
-            return
-        what = repr(self.lanes[0].job.name(key)) if key is not None else "the beginning of a unit"
-        if twice:
-            assert key is not None
-            self._crashed[unit] |= {key}
+    def _died(self, task: _Task, error: WorkerError) -> None:
+        """A worker died: its task comes again."""
+        at = last_seen(self.lanes[0].job.work, error.process)
+        key = at[1] if at is not None and task.unit == at[0] else None
+        deaths = self._deaths[task]
+        if task.unit >= 0 and key is not None and key in deaths:
+            self._crashed[task.unit] = self._crashed.get(task.unit, frozenset()) | {key}
             deaths.clear()
-        again = "the sample is skipped" if twice else "the unit is converted again"
-        self.watcher.say(f"{error} at {what}; {again}")
-        self._todo.appendleft(unit)
+            self.watcher.say(f"{error} at {self.lanes[0].job.name(key)!r}; the sample is skipped")
+        else:
+            deaths.append(key)
+            if len(deaths) >= _DEATHS:
+                raise WorkerError(
+                    f"{error}, as {_DEATHS - 1} others at the same place (out of memory?): free memory or lower "
+                    "--workers, and run the same command again to go on"
+                )
+            what = f"at {self.lanes[0].job.name(key)!r}" if key is not None else f"while it {task.doing}"
+            self.watcher.say(f"{error} {what}; that {'unit ' if key is not None else ''}is done again")
+        if task.unit >= 0:
+            self._todo.appendleft(task.unit)
+        else:
+            assert task.plan is not None
+            self._submit_shard(task.lane, task.plan)
 
-    def _assemble(self, lane: Lane, plan: ShardPlan) -> None:
-        if plan.number in lane.journal.shards:
-            lane.release(plan)
-            return
+    def _assemble(self, lane: int, plan: ShardPlan) -> None:
+        if plan.number in self.lanes[lane].journal.shards:
+            self.lanes[lane].release(plan)
+        else:
+            self._submit_shard(lane, plan)
 
-        def submit() -> None:
-            task = self.executor.submit(_assembled, self.lanes.index(lane), lane.sink.assemble(), lane.job, plan)
-            self._flying[task] = submit
-
-        submit()
-
-
-def _assembled(
-    lane: int, assemble: Callable[[SplitJob, ShardPlan], ShardDone], job: SplitJob, plan: ShardPlan
-) -> tuple[int, ShardPlan, ShardDone]:
-    """Runs in a worker: one shard, and whose it is."""
-    return lane, plan, assemble(job, plan)
+    def _submit_shard(self, lane: int, plan: ShardPlan) -> None:
+        task = self.executor.submit(self.lanes[lane].sink.assemble(), self.lanes[lane].job, plan)
+        self._flying[task] = _Task(lane=lane, plan=plan)
 
 
 def _as_noted(path: Path, noted: tuple[int, int]) -> bool:

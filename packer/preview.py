@@ -11,6 +11,7 @@ import numpy as np
 
 from packer.estimate import in_flight, try_samples, worker_memory
 from packer.recipe import choose_codec
+from packer.resources import fitted, planned_workers
 from packer.scan import scan
 from packer.sources.classes import known_classes
 from packer.sources.detect import detect
@@ -18,7 +19,6 @@ from packer.sources.refs import RefTable
 from packer.split import divide
 from packer.unit import SplitJob
 from packer_reader.format.names import line_text
-from packer_reader.machine import usable_cpus
 from packer_reader.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -111,10 +111,11 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         UsageError: the recipe does not fit it.
     """
     source = detect(paths, job.source_type, known_classes(job.classes) if job.classes else ())
+    recipes = fitted(list(recipes), job)
     recipe = recipes[0]
     with tempfile.TemporaryDirectory(prefix="packer-plan-") as name:
         folder = Path(name)
-        source, listing = scan(source, folder / "refs", job)
+        listing = scan(source, folder / "refs", job)
         refs = RefTable(folder / "refs")
         splits = divide(recipe, listing, refs) if len(refs) else []
         counts = np.bincount(refs.labels.clip(min=0), minlength=len(listing.classes or ()))
@@ -124,7 +125,7 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         }  # fmt: skip
         jobs = [SplitJob(recipe=each, codec=choose_codec(each, listing.suffixes), **same) for each in recipes]
         tried = try_samples(jobs, _TRIED)
-        used = max(1, min(job.workers or usable_cpus(), -(-len(refs) // recipe.unit)))
+        used = min(planned_workers(job.workers, recipe, refs))
         estimate = _estimate(recipe, refs, tried, used)
     return Preview(
         source=", ".join(paths) or source.type,

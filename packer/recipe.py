@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from packer_reader.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe", "SourceNames", "choose_codec", "size_name"]
 
@@ -158,9 +158,9 @@ def _refuse(name: str, value: Any, wanted: str) -> None:
     raise UsageError(f"--{option} is {value!r}, it must be {wanted}")
 
 
-def size_name(recipe: Recipe) -> str:
+def size_name(resize: Sequence[int] | None) -> str:
     """What the folder of one of several sizes is called: `224`, `224x320`, `original`."""
-    return "x".join(map(str, recipe.resize)) if recipe.resize else "original"
+    return "x".join(map(str, resize)) if resize else "original"
 
 
 _LOSSY = {".jpg": "jpg", ".jpeg": "jpg", ".jpe": "jpg", ".jfif": "jpg", ".avif": "jpg", ".jp2": "jpg", ".webp": "webp"}

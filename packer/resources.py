@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from packer.sources.refs import RefTable
     from packer.unit import SplitJob, UnitDone
 
-__all__ = ["Room", "crew", "fitted"]
+__all__ = ["Room", "crew", "fitted", "planned_workers"]
 
 
 def fitted(recipes: list[Recipe], job: Job) -> list[Recipe]:
@@ -43,28 +43,34 @@ def crew(job: Job, recipe: Recipe, refs: RefTable, *, resumed: bool) -> tuple[Ex
 
     A small job runs in this process; one that was interrupted does not, since its samples may be what ended it.
     """
-    if len(refs) < SMALL and not resumed and job.workers in {None, 1}:
+    if job.runner == "serial" or (len(refs) < SMALL and not resumed and job.workers in {None, 1}):
         return make_runner("serial", 1), 1
-    cpus, largest = usable_cpus(), int(refs.sizes.max(initial=0))
-    units = -(-len(refs) // recipe.unit)
-    workers = max(1, min(job.workers or cpus, units))
-    fitting = fitting_workers(workers, usable_memory(), recipe, largest)
-    if fitting < workers:
-        if job.workers is None:
-            job.watcher.say(f"memory is short: {fitting} workers instead of {workers} (--workers)")
-            workers = fitting
-        else:
-            job.watcher.say(f"memory may be short: it is enough for {fitting} workers, --workers is {workers}")
+    workers, fitting = planned_workers(job.workers, recipe, refs)
+    if fitting < workers and job.workers is None:
+        job.watcher.say(f"memory is short: {fitting} workers instead of {workers} (--workers)")
+        workers = fitting
+    elif fitting < workers:
+        job.watcher.say(f"memory may be short: it is enough for {fitting} workers, --workers is {workers}")
     return make_runner(job.runner, workers), workers
+
+
+def planned_workers(asked: int | None, recipe: Recipe, refs: RefTable) -> tuple[int, int]:
+    """Workers that there is work for, and how many of them there is memory for."""
+    workers = max(1, min(asked or usable_cpus(), -(-len(refs) // recipe.unit)))
+    return workers, fitting_workers(workers, usable_memory(), recipe, int(refs.sizes.max(initial=0)))
 
 
 @dataclass
 class Room:
     """Sees, after the first unit, whether the stores will fit on the disk: hours before they would not."""
 
-    jobs: Sequence[SplitJob]
-    staging: Path
+    samples: int
+    """Of the whole build."""
+    store: Path
+    """Folder where the stores grow."""
     workers: int
+    jobs: Sequence[SplitJob] = ()
+    """Of the split that is converted."""
     _checked: bool = False
 
     def __call__(self, done: Sequence[UnitDone]) -> None:
@@ -73,24 +79,28 @@ class Room:
         Raises:
             OutputError: there will not be enough room.
         """
-        samples = done[0].written + done[0].skipped
-        if self._checked or len(done) < len(self.jobs) or not samples:
+        tried = done[0].written + done[0].skipped
+        if self._checked or len(done) < len(self.jobs) or not tried:
             return
         self._checked = True
         job = self.jobs[0]
-        mean = sum(part.data[0] for part in done) / samples
-        flying = in_flight(job.recipe, self.workers, mean, job.count)
-        places = {self.staging: mean * job.count, job.units: flying}
-        if os.stat(self.staging).st_dev == os.stat(job.units).st_dev:  # noqa: PTH116
-            places = {self.staging: mean * job.count + flying}
-        for folder, need in places.items():
-            room = os.statvfs(folder)
-            free = room.f_bavail * room.f_frsize + _held(folder)
-            if need > free:
-                raise OutputError(
-                    f"about {format_bytes(need)} will be needed in {str(folder)!r} and {format_bytes(free)} are free: "
-                    "make room, choose another place, or store less (--resize, --quality)"
-                )
+        mean = sum(part.data[0] for part in done) / tried
+        total, flying = mean * self.samples, in_flight(job.recipe, self.workers, mean, self.samples)
+        apart = os.stat(self.store).st_dev != os.stat(job.units).st_dev  # noqa: PTH116
+        _check(self.store, total if apart else total + flying, [self.store] if apart else [self.store, job.units])
+        if apart:
+            _check(job.units, flying, [job.units])
+
+
+def _check(folder: Path, need: float, held: Sequence[Path]) -> None:
+    """Refuse when a disk has less room than is needed, what is held there already included."""
+    room = os.statvfs(folder)
+    free = room.f_bavail * room.f_frsize + sum(map(_held, held))
+    if need > free:
+        raise OutputError(
+            f"about {format_bytes(need)} will be needed in {str(folder)!r} and {format_bytes(free)} are free: make "
+            "room, choose another place, or store less (--resize, --quality)"
+        )
 
 
 def _held(folder: Path) -> int:

@@ -105,7 +105,7 @@ class Copier:
         size = int(height), int(width)
         sums = tuple(np.frombuffer(moments.tobytes(), "<u8").tolist())
         facts = Facts(size, sums, int(codec), int(source_size), source_hash.tobytes(), label)
-        return StoredSample(with_label(job, image, size, ref.name, label), facts)
+        return StoredSample(with_label(job, image, size, ref.name, label), facts, copied=True)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class MadeBy:
     """Of the libraries."""
 
 
-def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> tuple[Reuse, int]:
+def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> Reuse:
     """Find out what can be copied.
 
     Args:
@@ -126,9 +126,6 @@ def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> tuple[Re
         made: how the new store is made.
         refs: the new listing.
         table: the file to write, see `Reuse.table`.
-
-    Returns:
-        For the workers; and the number of samples that need not be read.
 
     Raises:
         UsageError: nothing there was made by such a recipe; the difference is named.
@@ -144,9 +141,9 @@ def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> tuple[Re
         raise UsageError(
             f"--reuse {path!r} was made otherwise: {'; '.join(least)}. Use the same options, or convert anew"
         )
-    places, exact = _match(refs, [bare_store(folder, found[folder]) for folder in fitting])
+    places = _match(refs, [bare_store(folder, found[folder]) for folder in fitting])
     places.astype("<i8").tofile(table)
-    return Reuse(tuple(str(folder.absolute()) for folder in fitting), table), exact
+    return Reuse(tuple(str(folder.absolute()) for folder in fitting), table)
 
 
 def _stores(path: Path, levels: int) -> list[Path]:
@@ -162,15 +159,15 @@ def _differences(manifest: Manifest, made: MadeBy) -> list[str]:
     asked, before, versions = made.recipe.to_json(), manifest.recipe, made.versions
     pairs = [(name, before.get(name), asked[name]) for name in _IMAGE]
     pairs.append(("codec", manifest.fields[0].codec, made.codec))
-    same = sorted((manifest.versions.keys() & versions.keys()) - {"packer-data", "lmdb"})
-    pairs += [(name, manifest.versions[name], versions[name]) for name in same]
+    libraries = sorted((manifest.versions.keys() | versions.keys()) - {"packer-data", "lmdb"})
+    pairs += [(name, manifest.versions.get(name), versions.get(name)) for name in libraries]
     found = [f"{name} was {old!r}, is {new!r}" for name, old, new in pairs if old != new]
     if before.get("source_names") == "none":
         found.append("it was built with --source-names none, so nothing tells which sample is which")
     return found
 
 
-def _match(refs: RefTable, stores: list[Store]) -> tuple[npt.NDArray[np.int64], int]:
+def _match(refs: RefTable, stores: list[Store]) -> npt.NDArray[np.int64]:
     """For each ref the place of its sample, see `Reuse.table`.
 
     Names are compared by 64 bits of their hash: beside them size and time, or the content, have to agree as well.
@@ -182,9 +179,8 @@ def _match(refs: RefTable, stores: list[Store]) -> tuple[npt.NDArray[np.int64], 
         times.append(store.columns.numbers("source_mtime_ns"))
     modes = {store.manifest.recipe.get("source_names", "keep") for store in stores}
     places = np.full(len(refs), -1, np.int64)
-    exact = 0
     if not len(refs):
-        return places, exact
+        return places
     old, size, time = np.concatenate(hashes), np.concatenate(sizes), np.concatenate(times)
     order = np.argsort(old, kind="stable")
     for mode in sorted(modes):
@@ -195,8 +191,7 @@ def _match(refs: RefTable, stores: list[Store]) -> tuple[npt.NDArray[np.int64], 
         same = known & (size[number] == refs.sizes) & (time[number] == refs.mtimes) & (refs.mtimes != 0)
         places[known] = -2 - number[known]
         places[same] = number[same]
-        exact = int((places >= 0).sum())
-    return places, exact
+    return places
 
 
 def _hashes(names: Iterable[str], mode: str) -> npt.NDArray[np.uint64]:

@@ -22,12 +22,16 @@ class Ref:
     """Class index; -1 without classes."""
     source: int = 0
     """Which of the sources it comes from."""
+    prefix: int = 0
+    """Bytes of the name that are none of its path, put before it to tell it from another source's."""
     outer: int = 0
-    """Bytes of the name that lead to the archive file it lies in; 0 when that is the source itself."""
+    """Bytes of the path that lead to the archive file it lies in; 0 when that is the source itself."""
     offset: int = -1
     """First byte in the archive file; -1 for a file of its own."""
     packed: int = 0
     """Bytes there when they are deflated, 0 when they are stored as they are."""
+    crc: int = -1
+    """CRC-32 of the content, where an archive has one."""
     place: int = 0
     """Its number among the refs."""
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from packer.runners import warm_up
-from packer.sources.imagefolder import ImageFolder
-from packer.sources.refs import RefTable, RefWriter
+from packer.sources.refs import RefWriter, tell_apart
 from packer_reader.errors import SourceError
 
 if TYPE_CHECKING:
@@ -24,7 +20,7 @@ SMALL = 500
 """Samples below which a build runs in this process, rather than wait for workers to load."""
 
 
-def scan(source: Source, folder: Path, job: Job) -> tuple[Source, Listing]:
+def scan(source: Source, folder: Path, job: Job) -> Listing:
     """List a source.
 
     Args:
@@ -32,21 +28,18 @@ def scan(source: Source, folder: Path, job: Job) -> tuple[Source, Listing]:
         folder: of the ref columns; made when it is not there.
         job: its watcher hears what the user should know; its workers begin to load when there will be some.
 
-    Returns:
-        The source to read from, whose names all differ; and the listing.
-
     Raises:
         SourceError: it cannot be listed, or with `stop_on_error` has a problem.
     """
     folder.mkdir(exist_ok=True)
     job.watcher.begin("scanning", 0)
     listing = _list(source, folder, job)
-    if isinstance(source, ImageFolder) and len(source.roots) > 1 and _repeats(RefTable(folder)):
-        source = replace(source, named=True)
-        job.watcher.say("the sources have names in common: names begin with that of their source")
-        listing = _list(source, folder, job)
-        if _repeats(RefTable(folder)):
-            raise SourceError("two sources hold files of the same name, and have the same name: rename one of them")
+    if len(source.prefixes) > 1:
+        renamed = tell_apart(folder, source.prefixes)
+        if renamed:
+            job.watcher.say(
+                f"{renamed} names are those of files of an earlier source too: they begin with their source's"
+            )
     for notice in [*listing.notices, *_left_out(listing)]:
         job.watcher.say(notice)
     if job.stop_on_error and listing.problems:
@@ -54,7 +47,7 @@ def scan(source: Source, folder: Path, job: Job) -> tuple[Source, Listing]:
         raise SourceError(
             f"{first.name!r}: {first.reason}: repair or remove it, or leave out --on-error stop to skip it"
         )
-    return source, listing
+    return listing
 
 
 def _list(source: Source, folder: Path, job: Job) -> Listing:
@@ -69,14 +62,6 @@ def _list(source: Source, folder: Path, job: Job) -> Listing:
 
     with RefWriter(folder, heard) as refs:
         return source.scan(refs)
-
-
-def _repeats(refs: RefTable) -> bool:
-    """Whether a name comes twice: by hash first, which a million names take 8 MB for."""
-    hashes = np.fromiter(map(hash, refs.names()), np.int64, len(refs))
-    order = np.argsort(hashes, kind="stable")
-    same = np.flatnonzero(np.diff(hashes[order]) == 0)
-    return any(refs.name(int(order[i])) == refs.name(int(order[i + 1])) for i in same)
 
 
 def _left_out(listing: Listing) -> list[str]:

@@ -44,6 +44,8 @@ class StoredSample:
     blobs: list[bytes]
     """Encoded fields, in the order of `SplitJob.suffixes`."""
     facts: Facts
+    copied: bool = False
+    """Whether it comes from an earlier store."""
 
 
 @dataclass(slots=True)

@@ -7,8 +7,6 @@ A unit leaves two files in the staging folder: `N.data`, samples in the containe
 from __future__ import annotations
 
 import json
-import os
-import struct
 import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from packer.sample import Problem
 from packer.sinks.fragment import FRAGMENTS
 from packer.sources.refs import RefTable
 from packer.stored import Opened, StoredSample, content_hash, public_name, stored_sample
+from packer.whereabouts import Whereabouts
 from packer_reader.errors import SampleError
 from packer_reader.format.columns import COLUMN_MAGIC, frame_bytes, join_strings
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from packer.sources.base import Source
     from packer.stored import Facts
 
-__all__ = ["SplitJob", "UnitDone", "convert_unit", "open_sample", "reached", "some_refs"]
+__all__ = ["SplitJob", "UnitDone", "convert_unit", "open_sample", "some_refs"]
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,19 @@ class UnitDone:
     """Bytes and CRC-32 of the rows."""
     problem: str | None = None
     """The first skipped sample, in words."""
+    reused: int = 0
+    """Samples that were copied from an earlier store."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What is the same for a unit at every size."""
+
+    unit: int
+    source_bytes: int
+    problems: list[Problem]
+    first: str | None
+    """The first problem in words, with its real name."""
 
 
 @dataclass
@@ -118,6 +130,7 @@ class _Rows:
     refs: list[Ref] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     """Bytes of all fields."""
+    reused: int = 0
 
     def arrays(self, job: SplitJob) -> dict[str, npt.NDArray[Any]]:
         facts, channels = self.facts, 1 if job.recipe.gray else 3
@@ -159,21 +172,22 @@ def convert_unit(
     """
     first = jobs[0]
     keys, refs = first.plan.keys(unit).tolist(), _refs(first, unit)
-    problems = list[Problem]()
+    problems, first_problem = list[Problem](), None
     rows = [_Rows() for _ in wanted]
     copiers = [job.reuse.open() if job.reuse is not None else None for job in jobs]
-    at = _at_file(_at_path(first, os.getpid()))
     with ExitStack() as stack:
+        at = stack.enter_context(Whereabouts(first.work, unit))
         for number in wanted:
             jobs[number].data_path(unit).parent.mkdir(parents=True, exist_ok=True)
         fragments = [stack.enter_context(_fragment(jobs[number], unit)) for number in wanted]
         for key, ref in zip(keys, refs, strict=True):
-            os.pwrite(at, _AT.pack(unit, key), 0)
+            at.note(key)
             try:
                 samples = _convert(jobs, copiers, ref, crashed=key in crashed)
             except SampleError as error:
                 name = public_name(ref.name, first.recipe.source_names)
                 problems.append(Problem(name, error.failure, error.reason, key))
+                first_problem = first_problem or f"{ref.name!r}: {error.reason}"
                 continue
             for number, fragment, columns in zip(wanted, fragments, rows, strict=True):
                 blobs = samples[number].blobs
@@ -181,35 +195,12 @@ def convert_unit(
                 columns.facts.append(samples[number].facts)
                 columns.sizes.append(sum(map(len, blobs)))
                 columns.refs.append(ref)
+                columns.reused += samples[number].copied
     source_bytes = sum(ref.size for ref in refs)
     return [
-        _finish(jobs[number], unit, fragment, columns, (problems, source_bytes))
+        _finish(jobs[number], fragment, columns, Skipped(unit, source_bytes, problems, first_problem))
         for number, fragment, columns in zip(wanted, fragments, rows, strict=True)
     ]
-
-
-def reached(job: SplitJob, process: int) -> tuple[int, int] | None:
-    """The unit and key that a worker process was at when it died; None if it did not come to one."""
-    path = _at_path(job, process)
-    try:
-        data = path.read_bytes()
-        path.unlink()
-    except OSError:
-        return None
-    return _AT.unpack(data) if len(data) == _AT.size else None
-
-
-_AT = struct.Struct("<qq")
-
-
-def _at_path(job: SplitJob, process: int) -> Path:
-    return job.units / f"at-{process}"
-
-
-@lru_cache(maxsize=1)
-def _at_file(path: Path) -> int:
-    """Where this process says which sample it is at, for whoever has to find out which one ended it."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
 
 
 def _fragment(job: SplitJob, unit: int) -> Fragment:
@@ -247,8 +238,8 @@ def open_sample(job: SplitJob, ref: Ref) -> Opened:
     return Opened(raw, content_hash(raw.image))
 
 
-def _finish(job: SplitJob, unit: int, fragment: Fragment, rows: _Rows, whole: tuple[list[Problem], int]) -> UnitDone:
-    problems, source_bytes = whole
+def _finish(job: SplitJob, fragment: Fragment, rows: _Rows, whole: Skipped) -> UnitDone:
+    unit, problems = whole.unit, whole.problems
     meta = {"problems": [problem.to_json() for problem in problems]}
     arrays = fragment.arrays() | rows.arrays(job)
     frame = frame_bytes(COLUMN_MAGIC, {}, {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)} | arrays)
@@ -257,11 +248,12 @@ def _finish(job: SplitJob, unit: int, fragment: Fragment, rows: _Rows, whole: tu
         unit=unit,
         written=len(rows.refs),
         skipped=len(problems),
-        source_bytes=source_bytes,
+        source_bytes=whole.source_bytes,
         name_bytes=len(arrays["name.bytes"]),
         data=(fragment.bytes, fragment.crc),
         rows=(len(frame), zlib.crc32(frame)),
-        problem=f"{problems[0].name!r}: {problems[0].reason}" if problems else None,
+        problem=whole.first,
+        reused=rows.reused,
     )
 
 

@@ -130,7 +130,7 @@ class BatchReader:
         Raises:
             BatchError: images differ in size and nothing makes them equal.
             NotFoundError: a field is missing.
-            UsageError: two fields would get one name.
+            UsageError: two fields would get one name, or images have no such form.
         """
         self.store, self.view, self._seed = store, view, seed
         places = view.chosen(store.manifest)
@@ -141,6 +141,11 @@ class BatchReader:
         for field in self._fields:
             if field.kind == "image":
                 self._check_stackable(field)
+                if view.decode == "pil" and field.dtype == "uint16" and field.maximum[-1] == 3:
+                    raise UsageError(
+                        'decode="pil" is not for colour images of 16 bits, which Pillow does not have: take decode="numpy" '
+                        'or decode="torch"'
+                    )
 
     def _check_stackable(self, field: FieldSpec) -> None:
         if self.view.ragged or self.view.decode not in {"torch", "numpy"} or self._image_size(field) is not None:

@@ -102,10 +102,16 @@ class ResumeError(OutputError):
 
 
 class WorkerError(PackerError):
-    """A worker process ended without an answer."""
+    """A worker process ended without an answer.
 
-    process: int = -1
-    """Its number, where one process is meant."""
+    Args:
+        text: what happened.
+        process: its number, where one process is meant.
+    """
+
+    def __init__(self, text: str, process: int = -1) -> None:
+        super().__init__(text)
+        self.process = process
 
 
 class StateError(PackerError, ValueError):

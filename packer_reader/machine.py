@@ -6,21 +6,35 @@ import math
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["usable_cpus", "usable_memory"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["own_cgroups", "usable_cpus", "usable_memory"]
 
 
-def usable_cpus(environment: dict[str, str] | None = None, cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+def usable_cpus(environment: dict[str, str] | None = None, cgroups: Sequence[Path] | None = None) -> int:
     """CPUs for workers: the least of affinity, cgroup quota and SLURM_CPUS_PER_TASK, at least 1."""
     environment = dict(os.environ) if environment is None else environment
     limits = [len(os.sched_getaffinity(0))]
-    quota = _cgroup_quota(cgroup)
-    if quota is not None:
-        limits.append(max(1, math.ceil(quota)))
+    quotas = [_cgroup_quota(cgroup) for cgroup in (own_cgroups() if cgroups is None else cgroups)]
+    limits += [max(1, math.ceil(quota)) for quota in quotas if quota is not None]
     given = environment.get("SLURM_CPUS_PER_TASK", "")
     if re.fullmatch("[0-9]{1,6}", given):
         limits.append(int(given))
     return max(1, min(limits))
+
+
+def own_cgroups(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> list[Path]:
+    """Folders of the cgroups that this process is in, version 2 or 1, and of all above: a limit may be anywhere."""
+    found = [root]
+    for line in _text(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            folder = root / controller / path.strip("/")
+            found += [folder, *(parent for parent in folder.parents if root in parent.parents)]
+    return list(dict.fromkeys(found))
 
 
 def _cgroup_quota(cgroup: Path) -> float | None:
@@ -30,23 +44,26 @@ def _cgroup_quota(cgroup: Path) -> float | None:
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
         pass
-    try:
-        share = int((cgroup / "cpu/cpu.cfs_quota_us").read_text())
-        return share / int((cgroup / "cpu/cpu.cfs_period_us").read_text()) if share > 0 else None
-    except (OSError, ValueError):
-        return None
+    for place in (cgroup, cgroup / "cpu"):
+        try:
+            share = int((place / "cpu.cfs_quota_us").read_text())
+            return share / int((place / "cpu.cfs_period_us").read_text()) if share > 0 else None
+        except (OSError, ValueError):
+            continue
+    return None
 
 
-def usable_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes of memory that this job may have: the machine's, or the limit of its cgroup (version 2 or 1)."""
+def usable_memory(meminfo: Path = Path("/proc/meminfo"), cgroups: Sequence[Path] | None = None) -> int:
+    """Bytes of memory that this job may have: the machine's, or the least limit of its cgroups (version 2 or 1)."""
     limits = []
     found = re.search(r"^MemTotal:\s+([0-9]+) kB", _text(meminfo), re.MULTILINE)
     if found:
         limits.append(int(found.group(1)) << 10)
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        text = _text(cgroup / name).strip()
-        if text.isdigit():
-            limits.append(int(text))
+    for cgroup in own_cgroups() if cgroups is None else cgroups:
+        for name in ("memory.max", "memory.limit_in_bytes", "memory/memory.limit_in_bytes"):
+            text = _text(cgroup / name).strip()
+            if text.isdigit():
+                limits.append(int(text))
     return min(limits, default=1 << 62)
 
 

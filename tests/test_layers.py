@@ -56,11 +56,28 @@ MAY_IMPORT = {
     "packer.stored": SHARED | {"packer.transforms"},
     "packer.reuse": SHARED | {"packer.stored"},
     "packer.output": SHARED
-    | {"packer.output", "packer.rows", "packer.stored", "packer.sample", "packer.sinks.base", "packer.unit"},
+    | {
+        "packer.output",
+        "packer.recipe",
+        "packer.whereabouts",
+        "packer.rows",
+        "packer.stored",
+        "packer.sample",
+        "packer.sinks.base",
+        "packer.unit",
+    },
     "packer.sinks": SHARED | {"packer.sinks", "packer.rows", "packer.unit", "packer.output.journal"},
     "packer.unit": SHARED
-    | {"packer.plan", "packer.sample", "packer.sinks.fragment", "packer.sources.refs", "packer.stored", "packer.reuse"},
-    "packer.drive": SHARED | {"packer.unit", "packer.output.journal"},
+    | {
+        "packer.plan",
+        "packer.sample",
+        "packer.sinks.fragment",
+        "packer.sources.refs",
+        "packer.stored",
+        "packer.reuse",
+        "packer.whereabouts",
+    },
+    "packer.drive": SHARED | {"packer.unit", "packer.whereabouts", "packer.output.journal"},
     "packer.cli": SHARED | {"packer"},
     "packer": SHARED | {"packer"},
 }

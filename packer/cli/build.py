@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.cli.options import job_options, make_recipes, output_options, parse_max_errors, recipe_options
+from packer.sources import PYTHON
 from packer_reader.errors import UsageError
 
 if TYPE_CHECKING:
     from packer.report import Report
-    from packer_reader.format.manifest import Manifest
 
 __all__ = ["build", "shard"]
 
@@ -67,7 +67,7 @@ def shard(ctx: click.Context, /, places: tuple[str, ...], size: str, **options: 
       packer shard imagefolder/ out/ --resize 256 --fit crop --size 64MB
     """
     *sources, target = places if len(places) > 1 else [*places, ""]
-    if not target and (options["source_type"] or "").startswith("python:"):
+    if not target and (options["source_type"] or "").startswith(PYTHON):
         sources, target = [], "".join(sources)
     elif not target:
         sources = sources or ["."]
@@ -115,6 +115,7 @@ def _run(ctx: click.Context, sources: list[str], target: str, size: str, options
 
 
 def _lines(report: Report) -> list[str]:
+    from packer.recipe import size_name
     from packer_reader.format.names import shard_file
     from packer_reader.sizes import format_bytes
 
@@ -133,7 +134,8 @@ def _lines(report: Report) -> list[str]:
     if report.reused:
         lines.append(f"copied {report.reused:,} unchanged samples")
     for manifest in report.manifests:
-        parts = (report.store.rstrip("/"), _size(report, manifest), manifest.split)
+        size = size_name(manifest.recipe["resize"]) if report.sizes else ""
+        parts = (report.store.rstrip("/"), size, manifest.split)
         place = "/".join(part for part in parts if part)
         if manifest.kind == "lmdb":
             lines.append(f"{place}/data.mdb  {manifest.samples:,} samples in {manifest.records:,} records")
@@ -143,9 +145,3 @@ def _lines(report: Report) -> list[str]:
         pattern = first if manifest.shards == 1 else f"{manifest.prefix}-{{{start}..{end}}}.tar"
         lines.append(f"{place}/{pattern}  {manifest.samples:,} samples in {manifest.shards:,} shards")
     return lines
-
-
-def _size(report: Report, manifest: Manifest) -> str:
-    """The folder of a store's size, where there are several."""
-    resize = manifest.recipe["resize"]
-    return "x".join(map(str, resize)) if resize and report.sizes else "original" if report.sizes else ""

@@ -65,12 +65,17 @@ _SOURCE = (
         "--from",
         "source_type",
         metavar="TYPE",
-        help="Source type: imagefolder, or python:MODULE:ATTRIBUTE; detected when left out.",
+        help="Source type: imagefolder, or python:MODULE:ATTRIBUTE in place of SOURCE; detected when left out.",
     ),
     click.option("--classes", metavar="STORE|FILE", help="Keep these class indices; new classes come behind them."),
 )
 _JOB = (
-    click.option("--workers", type=int, metavar="N", help="Processes; as many as this job may use when left out."),
+    click.option(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="Processes; as many as this job may use when left out, none for under 500 samples.",
+    ),
     click.option("--runner", default="processes", show_default=True, metavar="processes|serial", help="Who converts."),
     click.option("--reuse", metavar="STORE", help="Copy what has not changed from an earlier store."),
     click.option("--tmp", metavar="DIR", help="Where unfinished parts lie; beside OUT when left out."),

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from packer.cli.options import make_recipes, output_options, recipe_options
+from packer.sources import PYTHON
 
 __all__ = ["plan"]
 
@@ -39,7 +40,7 @@ def plan(
     from packer.job import Job
     from packer.preview import preview
 
-    paths = list(sources) or ([] if (options["source_type"] or "").startswith("python:") else ["."])
+    paths = list(sources) or ([] if (options["source_type"] or "").startswith(PYTHON) else ["."])
     job = Job(
         workers=workers,
         runner="serial",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packer.output.card import CARD, card_text
+from packer.recipe import size_name
 from packer_reader.errors import NotAStoreError, OutputError, StoreError, os_error
 from packer_reader.format.columns import canonical_json
 from packer_reader.format.names import MANIFEST
@@ -119,8 +120,7 @@ def _stores_below(folder: Path, levels: int) -> list[Path]:
 
 def _names(manifest: Manifest) -> list[tuple[str, ...]]:
     """Where in the target a build puts this store: by split, by size, or by both."""
-    resize = manifest.recipe.get("resize")
-    size = "x".join(map(str, resize)) if resize else "original"
+    size = size_name(manifest.recipe.get("resize"))
     return [(size, manifest.split), (manifest.split,)] if manifest.split else [(size,)]
 
 

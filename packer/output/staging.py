@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from packer.output.lock import Lock
+from packer.whereabouts import was_cut_off
 from packer_reader.errors import ResumeError, SourceError, UsageError, os_error
 from packer_reader.format.names import MANIFEST
 
@@ -29,11 +30,14 @@ class Staging:
     def __init__(self, target: Path, *, resume: bool, tmp: Path | None = None) -> None:
         """Name the folder for a target; `resume=False` will empty it, `tmp` takes the fragments."""
         self.path = target.parent / f".{target.name}.packing"
-        name = hashlib.sha256(os.fsencode(target)).hexdigest()[:12]
-        self._fragments = (tmp / f"packer-{name}").absolute() if tmp else None
+        self._tmp = tmp.absolute() if tmp else None
+        self._fragments: Path | None = None
+        """Where fragments lie, when not here; noted in the file `tmp`, since the next run may name another place."""
         self._target, self._resume = target, resume
         self._lock = Lock(self.path / "lock", target)
         self._had_work = False
+        self.cut_off = False
+        """Whether an earlier run was killed in the middle of a sample."""
         self.published = False
         """Set when the store has its name: then nothing here is worth keeping."""
 
@@ -46,8 +50,12 @@ class Staging:
         try:
             self._remove_remains()
             self._recover()
+            self.cut_off = any(
+                was_cut_off(folder) for deep in ("*", "*/*") for folder in self.path.glob(f"work/{deep}")
+            )
             if not self._resume:
                 self.clear()
+            self._choose_fragments()
         except BaseException as error:
             self._lock.release()
             if isinstance(error, OSError):
@@ -72,6 +80,19 @@ class Staging:
         shutil.rmtree(gone, ignore_errors=True)
         if self._fragments:
             shutil.rmtree(self._fragments, ignore_errors=True)
+
+    def _choose_fragments(self) -> None:
+        """Use the place of the run before, unless another one is asked for; nothing is left at the old one."""
+        note = self.path / "tmp"
+        before = Path(os.fsdecode(note.read_bytes())) if note.exists() else None
+        if before is not None and (self._tmp is None or before.parent != self._tmp):
+            shutil.rmtree(before, ignore_errors=True)
+            note.unlink()
+            before = None
+        self._fragments = before
+        if before is None and self._tmp is not None:
+            self._fragments = self._tmp / f"packer-{os.urandom(8).hex()}"
+            note.write_bytes(os.fsencode(self._fragments))
 
     def _remove_remains(self) -> None:
         """Remove what builds that were killed while they cleaned up have left beside this folder."""
@@ -110,7 +131,7 @@ class Staging:
     def clear(self) -> None:
         """Remove everything but the lock."""
         for entry in self.path.iterdir():
-            if entry.name == "lock":
+            if entry.name in {"lock", "tmp"}:
                 continue
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -191,4 +212,6 @@ def _differences(earlier: Any, now: Any, place: str = "") -> list[str]:
         return []
     if place == "listing":
         return ["the source's files (names, sizes or times changed)"]
+    if place == "classes":
+        return ["the classes (--classes, or class folders that came or went)"]
     return [f"{place} (was {earlier!r}, is {now!r})"]

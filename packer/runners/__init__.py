@@ -10,7 +10,7 @@ from packer.runners.serial import SerialRunner
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["RUNNERS", "make_runner", "stop_runner", "warm_up"]
+__all__ = ["RUNNERS", "SerialRunner", "make_runner", "stop_runner", "warm_up"]
 
 RUNNERS = ("processes", "serial")
 

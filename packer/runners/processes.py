@@ -133,6 +133,7 @@ class ProcessRunner(Executor):
                 task = self._waiting.popleft()
             if not task.future.set_running_or_notify_cancel():
                 continue
+            worker = None
             try:
                 worker = idle.popleft() if idle else self._start()
                 worker.task = task
@@ -140,7 +141,8 @@ class ProcessRunner(Executor):
             except BrokenPipeError:
                 continue  # it has died; that is heard in a moment
             except Exception as error:  # noqa: BLE001 - a task that cannot be sent, or no process to be had
-                worker.task = None
+                if worker is not None:
+                    worker.task = None
                 task.future.set_exception(error)
 
     def _start(self) -> _Worker:
@@ -175,9 +177,7 @@ def _died(process: ForkServerProcess) -> WorkerError:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     except ValueError:
         how = f"was ended by signal {-code}"
-    error = WorkerError(f"worker process {process.pid} {how}")
-    error.process = process.pid or -1
-    return error
+    return WorkerError(f"worker process {process.pid} {how}", process.pid or -1)
 
 
 def start_server() -> None:

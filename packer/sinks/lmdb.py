@@ -61,6 +61,8 @@ class LmdbSink:
             # Unsynced pages may be lost or out of order after a power failure.
             self._path.unlink(missing_ok=True)
         self._env = self._open()
+        self._records = 0
+        """Values that the units taken have."""
         self._last = self._last_key()
         if self._last < 0:
             self._env.close()
@@ -110,6 +112,7 @@ class LmdbSink:
         job = self._target.job
         rows = read_rows(job.rows_path(done.unit), job.suffixes)
         keys = rows.arrays["value.key"]
+        self._records += len(keys)
         if done.written and int(keys[-1]) > self._last:
             data = memoryview(job.data_path(done.unit).read_bytes())
             ends = np.cumsum(rows.arrays["value.size"].astype(np.int64))
@@ -162,6 +165,8 @@ class LmdbSink:
         size = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         self._env.close()
         zero_undefined(self._path)
+        if records != self._records:
+            raise OutputError(f"{DATA_FILE} has {records} of {self._records} values: run again with --no-resume")
         found = self._path.stat().st_size
         if found != size:
             raise OutputError(f"{DATA_FILE} has {found} bytes instead of {size}: check the disk and run again")

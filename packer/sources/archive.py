@@ -15,12 +15,14 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON, Level, Place, is_junk, suffix_of
+from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON, Level, is_junk, suffix_of
 from packer_reader.errors import SampleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
+
+    from packer.sources.tree import Files, Place
 
 __all__ = ["Archive"]
 
@@ -36,6 +38,8 @@ class _Member:
     size: int = 0
     offset: int = 0
     packed: int = 0
+    crc: int = -1
+    """CRC-32 of the content, where the archive has one."""
     refused: tuple[str, str] | None = None
     """Failure class and reason of what cannot be read."""
 
@@ -116,9 +120,14 @@ class Archive:
         """An archive that is a member of this one."""
         return Archive(self._path, kind, self._start + member.offset, member.size, self._state)
 
-    def place(self, member: _Member) -> tuple[int, int, int, int]:
-        """Size, mtime, offset and packed size of a member; its time is the archive file's, which is what can change."""
-        return member.size, self._state[1], self._start + member.offset, member.packed
+    def note(self, name: bytes, member: _Member, files: Files) -> None:
+        """Add a member to a folder's files; its time is the archive file's, which is what can change."""
+        files.names.append(name)
+        files.sizes.append(member.size)
+        files.mtimes.append(self._state[1])
+        files.offsets.append(self._start + member.offset)
+        files.packed.append(member.packed)
+        files.crcs.append(member.crc)
 
 
 class _Node:
@@ -154,12 +163,7 @@ class _Node:
         if member.refused and (wanted(suffix) or holds):
             level.refused.append((name, *member.refused))
         elif wanted(suffix):
-            size, mtime, offset, packed = archive.place(member)
-            level.files.names.append(name)
-            level.files.sizes.append(size)
-            level.files.mtimes.append(mtime)
-            level.files.offsets.append(offset)
-            level.files.packed.append(packed)
+            archive.note(name, member, level.files)
         elif suffix in ARCHIVES and not member.packed:
             level.folders.append((name, archive.inner(suffix, member)))
         elif holds:
@@ -172,7 +176,7 @@ class _Node:
         files = self._level.files
         order = self._once(sorted(range(len(files.names)), key=files.names.__getitem__))
         files.names = [files.names[i] for i in order]
-        for name in ("sizes", "mtimes", "offsets", "packed"):
+        for name in ("sizes", "mtimes", "offsets", "packed", "crcs"):
             values = getattr(files, name)
             setattr(files, name, type(values)("q", (values[i] for i in order)))
         folders: list[tuple[bytes, Place]] = [*self._level.folders, *self._below.items()]
@@ -205,6 +209,25 @@ def _tar_members(file: BinaryIO, total: int) -> Iterator[_Member]:
                 return
             else:
                 yield _Member(name, found.size, found.offset_data)
+        _check_end(file, tar.offset)
+
+
+def _check_end(file: BinaryIO, offset: int) -> None:
+    """See that an archive ends where it says: with a block of zeros, and nothing but zeros behind it.
+
+    tarfile stops at a damaged header, and at an end in the middle, without a word.
+
+    Raises:
+        ReadError: there is more, or less.
+    """
+    file.seek(offset)
+    block = file.read(tarfile.BLOCKSIZE)
+    if len(block) < tarfile.BLOCKSIZE:
+        raise tarfile.ReadError("no end")
+    while block:
+        if block.strip(b"\0"):
+            raise tarfile.ReadError("not the end")
+        block = file.read(1 << 20)
 
 
 def _zip_members(file: BinaryIO, total: int) -> Iterator[_Member]:
@@ -228,4 +251,4 @@ def _zip_members(file: BinaryIO, total: int) -> Iterator[_Member]:
                     yield _Member(name, refused=("truncated", "the archive ends inside this member"))
                     continue
                 packed = info.compress_size if info.compress_type == zipfile.ZIP_DEFLATED else 0
-                yield _Member(name, info.file_size, offset, packed)
+                yield _Member(name, info.file_size, offset, packed, info.CRC)

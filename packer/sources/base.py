@@ -51,6 +51,10 @@ class Source(Protocol):
     def type(self) -> str:
         """The name that `--from` takes."""
 
+    @property
+    def prefixes(self) -> tuple[bytes, ...]:
+        """By source, what a name begins with that an earlier source has as well."""
+
     def scan(self, refs: RefWriter) -> Listing:
         """List every sample in sorted order.
 

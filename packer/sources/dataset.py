@@ -14,8 +14,9 @@ import pickle
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,11 +24,10 @@ import numpy as np
 from packer.sample import RawSample, Ref
 from packer.sources.base import Listing
 from packer.sources.refs import Common, Places
-from packer_reader.errors import SampleError, SourceError, UsageError
+from packer_reader.errors import PackerError, SampleError, SourceError, UsageError
+from packer_reader.format.columns import canonical_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packer.sources.refs import RefWriter
 
 __all__ = ["PythonDataset", "load_dataset", "wrap_dataset"]
@@ -48,10 +48,16 @@ class PythonDataset:
     """Key or number of the image in a sample."""
     label: Any
     """The same of the label; None without one."""
-    known: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    """Class names by index, as they are stored; empty without names."""
+    renumbered: tuple[int, ...] = ()
+    """The stored label by the data set's; empty where they are the same."""
     pickled: str | None = None
     """File of the pickled data set; None when workers import it."""
+    fingerprint: str = ""
+    """What a change of the data set changes."""
     type: str = "python"
+    prefixes: tuple[bytes, ...] = (b"",)
     _dataset: Any = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -60,43 +66,76 @@ class PythonDataset:
     def stored_at(self, path: Path) -> PythonDataset:
         """The same with the data set pickled into a file, so that it does not travel with every task.
 
-        Raises:
-            SourceError: it cannot be pickled.
+        One that cannot be pickled is left as it is; it can be read in this process, and never be resumed.
         """
         if self._dataset is None:
             return self
         try:
-            path.write_bytes(pickle.dumps(self._dataset))
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise SourceError(
-                f"the data set cannot be sent to worker processes ({error}): use --runner serial"
-            ) from None
-        return PythonDataset(self.origin, self.image, self.label, self.known, str(path), _dataset=self._dataset)
+            with path.open("wb") as file:
+                pickle.dump(self._dataset, file)
+            with path.open("rb") as file:
+                fingerprint = hashlib.file_digest(file, "sha256").hexdigest()
+        except Exception:  # noqa: BLE001 - the code of others
+            path.unlink(missing_ok=True)
+            return replace(self, fingerprint=os.urandom(16).hex())
+        return replace(self, pickled=str(path), fingerprint=getattr(self._dataset, "_fingerprint", fingerprint))
+
+    def check_sendable(self) -> None:
+        """See that worker processes can have it.
+
+        Raises:
+            SourceError: it could not be pickled.
+        """
+        if self._dataset is not None and self.pickled is None:
+            raise SourceError(f"{self.origin} cannot be pickled for worker processes: use --runner serial")
 
     def scan(self, refs: RefWriter) -> Listing:
         """List the samples by number; see `Source.scan`."""
-        dataset = self._own
-        count = len(dataset)
+        count = _foreign(self.origin, lambda: len(self._own))
         if not count:
             raise SourceError(f"{self.origin} has no samples")
-        labels = self._labels(dataset)
         for start in range(0, count, _CHUNK):
             numbers = range(start, min(count, start + _CHUNK))
             nothing = [0] * len(numbers)
             refs.add([b"%d" % number for number in numbers], Places(nothing, nothing), Common(b"row "))
-        names = self.known or _class_names(dataset, self.label)
+        shape = [self.origin, self.fingerprint, repr(self.image), repr(self.label), list(self.renumbered)]
         return Listing(
             type=self.type,
             reason=self.origin,
-            classes=names or None,
+            classes=self.classes or None,
             labelled=self.label is not None,
             splits=(),
             found=count,
             bytes=0,
-            digest=refs.digest(f"{self.origin} {getattr(dataset, '_fingerprint', '')} {labels}".encode()),
+            digest=refs.digest(canonical_json(shape)),
             suffixes=Counter(self._suffix(number) for number in range(0, count, -(-count // _LOOKED_AT))),
             ignored=Counter(),
         )
+
+    def read(self, ref: Ref) -> RawSample:
+        """One sample; see `Source.read`. Whatever the data set raises is that sample's failure."""
+        try:
+            sample = self._own[ref.place]
+            image, label = sample[self.image], -1 if self.label is None else sample[self.label]
+            pixels = _pixels_or_bytes(image)
+        except SampleError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the code of others
+            kind = type(error).__name__
+            raise SampleError("unreadable", f"the data set raised {kind} for this sample") from None
+        return RawSample(ref, pixels, -1 if self.label is None else self._number(label))
+
+    def _number(self, label: Any) -> int:
+        try:
+            number = operator.index(label)
+        except TypeError:
+            kind = type(label).__name__
+            raise SampleError("unsupported", f"the label is of type {kind}, labels are whole numbers") from None
+        if not 0 <= number < 1 << 31:
+            raise SampleError("unsupported", f"the label is {number}, labels are whole numbers from 0 to 2^31 - 1")
+        if self.renumbered and number >= len(self.renumbered):
+            raise SampleError("unsupported", f"the label is {number}, there are {len(self.renumbered)} classes")
+        return self.renumbered[number] if self.renumbered else number
 
     def _suffix(self, number: int) -> str:
         """What a sample's image would be called as a file: JPEG and WebP stay what they are, all else is lossless."""
@@ -106,31 +145,6 @@ class PythonDataset:
             return ".png"
         head = image[:12] if isinstance(image, bytes) else b""
         return ".jpg" if head[:2] == b"\xff\xd8" else ".webp" if head[8:12] == b"WEBP" else ".png"
-
-    def _labels(self, dataset: Any) -> str:
-        """A digest of the labels where they can be had without the images."""
-        targets = getattr(dataset, "targets", None)
-        if self.label is None or targets is None:
-            return ""
-        try:
-            return hashlib.sha256(np.asarray(targets, np.int64).tobytes()).hexdigest()
-        except (TypeError, ValueError):
-            return ""
-
-    def read(self, ref: Ref) -> RawSample:
-        """One sample; see `Source.read`. Whatever the data set raises is that sample's failure."""
-        try:
-            sample = self._own[ref.place]
-            image = _pixels_or_bytes(sample[self.image])
-            label = -1 if self.label is None else operator.index(sample[self.label])
-        except SampleError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the code of others
-            kind = type(error).__name__
-            raise SampleError("unreadable", f"the data set raised {kind} for this sample") from None
-        if self.label is not None and not 0 <= label < 1 << 31:
-            raise SampleError("unsupported", f"the label is {label}, labels are whole numbers from 0 to 2^31 - 1")
-        return RawSample(ref, image, label)
 
     @property
     def _own(self) -> Any:
@@ -142,35 +156,70 @@ class PythonDataset:
         return _imported(self.origin)
 
 
-def wrap_dataset(dataset: Any, fields: Mapping[str, Any] | None, classes: Sequence[str] = ()) -> PythonDataset:
+def wrap_dataset(
+    dataset: Any, fields: Mapping[str, Any] | None, names: Sequence[str] = (), known: Sequence[str] = ()
+) -> PythonDataset:
     """A data set in memory as a source.
 
     Args:
         dataset: with `len` and `[i]`.
         fields: store field to key or number in a sample: `image`, and `label` where there is one. None takes `image`
             and `label`, or the first and second part of a tuple.
-        classes: class names by index; the data set's own when left out.
+        names: class names by label; the data set's own when left out.
+        known: class names that keep their index; others come behind them.
 
     Raises:
         UsageError: it is no such data set, or has no such fields.
     """
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        raise UsageError(f"{type(dataset).__name__} is no map-style data set: it needs len() and [i]")
-    image, label = _fields(dataset, fields)
     origin = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
-    return PythonDataset(origin, image, label, tuple(classes), _dataset=_undecoded(dataset, image))
+    return _described(PythonDataset(origin, None, None, classes=tuple(names), _dataset=dataset), fields, tuple(known))
 
 
-def load_dataset(name: str) -> PythonDataset:
-    """The data set, or the function without arguments that makes it, at `MODULE:ATTRIBUTE`.
+def load_dataset(name: str, known: Sequence[str] = ()) -> PythonDataset:
+    """The data set, or the function or class that makes it without arguments, at `MODULE:ATTRIBUTE`.
 
     Raises:
         UsageError: there is none.
     """
-    dataset = _imported(name)
+    _imported(name)
+    source = PythonDataset(name, None, None, fingerprint=_source_hash(name.partition(":")[0]))
+    return _described(source, None, tuple(known))
+
+
+def _described(source: PythonDataset, fields: Mapping[str, Any] | None, known: tuple[str, ...]) -> PythonDataset:
+    """The source with its fields and classes."""
+    dataset = source._own
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        raise UsageError(f"{name} is {type(dataset).__name__}, no map-style data set: it needs len() and [i]")
-    return PythonDataset(name, *_fields(dataset, None))
+        raise UsageError(f"{source.origin} is no map-style data set: it needs len() and [i]")
+    image, label = _foreign(source.origin, lambda: _fields(dataset, fields))
+    own = source.classes or _class_names(dataset, label)
+    classes = (*known, *(name for name in own if name not in known))
+    renumbered = tuple(map(classes.index, own)) if known and own else ()
+    kept = None if source._dataset is None else _undecoded(dataset, image)
+    return replace(source, image=image, label=label, classes=classes, renumbered=renumbered, _dataset=kept)
+
+
+def _foreign(what: str, call: Callable[[], Any]) -> Any:
+    """Call the code of others before the build: whatever it raises is one sentence.
+
+    Raises:
+        UsageError: it raised something.
+    """
+    try:
+        return call()
+    except PackerError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the code of others
+        raise UsageError(f"{what} raised {type(error).__name__}: {error}") from None
+
+
+def _source_hash(module: str) -> str:
+    """SHA-256 of a module's file; empty where it has none."""
+    path = getattr(sys.modules.get(module), "__file__", None)
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+    except OSError:
+        return ""
 
 
 @lru_cache(maxsize=1)
@@ -180,11 +229,9 @@ def _imported(name: str) -> Any:
         raise UsageError(f"--from is 'python:{name}', it must be python:MODULE:ATTRIBUTE")
     if "" not in sys.path:
         sys.path.insert(0, "")  # a module beside the user, as `python -m` finds it
-    try:
-        found = operator.attrgetter(attribute)(importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"--from python:{name}: {error}") from None
-    made = found() if isinstance(found, Callable) and not hasattr(found, "__getitem__") else found  # type: ignore[arg-type]
+    found = _foreign(f"--from python:{name}", lambda: operator.attrgetter(attribute)(importlib.import_module(module)))
+    makes = isinstance(found, type) or (callable(found) and not hasattr(found, "__getitem__"))
+    made = _foreign(f"--from python:{name}", found) if makes else found
     return _undecoded(made, "image")
 
 
@@ -206,7 +253,9 @@ def _fields(dataset: Any, fields: Mapping[str, Any] | None) -> tuple[Any, Any]:
     sample = dataset[0]
     if isinstance(sample, Mapping):
         if "image" not in sample:
-            raise UsageError(f"samples have {', '.join(map(str, sample))}: name the one that is the image in fields=")
+            raise UsageError(
+                f"samples have {', '.join(map(str, sample))}, none of them `image`: name it in packer.write's fields="
+            )
         return "image", "label" if "label" in sample else None
     if isinstance(sample, tuple | list) and sample:
         return 0, 1 if len(sample) > 1 else None
@@ -244,11 +293,27 @@ def _pixels_or_bytes(image: Any) -> Any:
     if hasattr(image, "detach"):  # a tensor has its channels first
         pixels = np.asarray(image.detach().cpu())
         pixels = pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels
-    elif hasattr(image, "getbands"):  # a Pillow image
-        pixels = np.asarray(image if image.mode in {"RGB", "L", "I;16"} else image.convert("RGB"))
+    elif hasattr(image, "getbands"):
+        pixels = _pillow_pixels(image)
     else:
         pixels = np.asarray(image)
     if pixels.dtype not in {np.dtype(np.uint8), np.dtype(np.uint16)} or pixels.ndim not in {2, 3}:
         what = f"{pixels.dtype} of {pixels.ndim} dimensions"
         raise SampleError("unsupported", f"the image is {what}, it must be uint8 or uint16 of 2 or 3")
     return np.ascontiguousarray(pixels)
+
+
+_UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+"""EXIF orientation to the number of Pillow's transposition that undoes it."""
+
+
+def _pillow_pixels(image: Any) -> Any:
+    """Pixels of a Pillow image by the rules for files: upright, alpha dropped, palettes as colours."""
+    turn = image.getexif().get(0x0112, 1)
+    if turn in _UPRIGHT:
+        image = image.transpose(_UPRIGHT[turn])
+    if image.mode in {"I", "F"}:
+        raise SampleError("unsupported", f"a Pillow image of mode {image.mode} has no known range")
+    if image.mode in {"P", "PA", "LA", "RGBA"}:
+        return np.asarray(image.convert("RGBA"))[..., :3]
+    return np.asarray(image if image.mode in {"RGB", "L", "I;16"} else image.convert("RGB"))

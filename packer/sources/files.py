@@ -22,12 +22,13 @@ def read_ref(root: str, ref: Ref) -> bytes:
     """The bytes of one sample, exactly as they were when the source was listed.
 
     Raises:
-        SampleError: vanished, changed, unreadable, empty or too large.
+        SampleError: vanished, changed, unreadable, empty, damaged or too large.
     """
     if ref.size > _MAX_FILE:
         raise SampleError("too-large", f"the file has {ref.size} bytes, images have at most {_MAX_FILE}")
+    path = ref.name.encode("utf-8", "surrogateescape")[ref.prefix :]
     try:
-        data = _member(root, ref) if ref.offset >= 0 else _file(f"{root}/{ref.name}", ref)
+        data = _member(os.fsencode(root), path, ref) if ref.offset >= 0 else _file(os.fsencode(root) + b"/" + path, ref)
     except FileNotFoundError:
         raise SampleError("vanished", "the file was there when the source was listed and is gone") from None
     except OSError as error:
@@ -37,7 +38,7 @@ def read_ref(root: str, ref: Ref) -> bytes:
     return data
 
 
-def _file(path: str, ref: Ref) -> bytes:
+def _file(path: bytes, ref: Ref) -> bytes:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = _read(file, ref.size + 1)  # a byte more shows that it grew; a file that grows for ever ends here
@@ -59,9 +60,8 @@ def _read(file: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _member(root: str, ref: Ref) -> bytes:
-    name = ref.name.encode("utf-8", "surrogateescape")[: ref.outer]
-    file = os.open(os.fsencode(root) + (b"/" + name if name else b""), os.O_RDONLY | os.O_CLOEXEC)
+def _member(root: bytes, path: bytes, ref: Ref) -> bytes:
+    file = os.open(root + (b"/" + path[: ref.outer] if ref.outer else b""), os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(file).st_mtime_ns != ref.mtime_ns:
             raise SampleError("vanished", "the archive has changed since the source was listed")
@@ -75,4 +75,6 @@ def _member(root: str, ref: Ref) -> bytes:
             raise SampleError("corrupt", "the archive member does not inflate") from None
     if len(data) != ref.size:
         raise SampleError("corrupt" if ref.packed else "truncated", "the archive member has another size than it says")
+    if ref.crc >= 0 and zlib.crc32(data) != ref.crc:
+        raise SampleError("corrupt", "the archive member is not what its checksum says")
     return data

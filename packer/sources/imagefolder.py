@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packer.sample import RawSample, Ref
@@ -42,13 +42,11 @@ class ImageFolder:
     roots: tuple[str, ...]
     known: tuple[str, ...] = ()
     """Classes that keep their index, in order; others come behind them."""
-    named: bool = False
-    """Whether names begin with that of their source, since they would not differ otherwise."""
     type: str = "imagefolder"
 
     def scan(self, refs: RefWriter) -> Listing:
         """List the images in sorted order; see `Source.scan`."""
-        walk = Walk(refs, prefixes=self._prefixes)
+        walk = Walk(refs)
         tops = [self._top(walk, number) for number in range(len(self.roots))]
         folders = [name for _, level in tops for name, _ in level.folders]
         splits = [self._are_splits(level) for _, level in tops]
@@ -80,16 +78,16 @@ class ImageFolder:
 
     def read(self, ref: Ref) -> RawSample:
         """Read the file of one image; see `Source.read`."""
-        inner = replace(ref, name=ref.name[len(os.fsdecode(self._prefixes[ref.source])) :]) if self.named else ref
-        return RawSample(ref, read_ref(self.roots[ref.source], inner), ref.label)
+        return RawSample(ref, read_ref(self.roots[ref.source], ref), ref.label)
 
     @property
-    def _prefixes(self) -> tuple[bytes, ...]:
-        if not self.named:
-            return (b"",) * len(self.roots)
-        names = [PurePath(root).name for root in self.roots]
+    def prefixes(self) -> tuple[bytes, ...]:
+        """What tells names of one source from those of others: its own name, or its path below what all lie in."""
+        places = [Path(root).resolve() for root in self.roots]
+        names = [place.name for place in places]
         if len(set(names)) < len(names):
-            names = [PurePath(root).as_posix().strip("/") for root in self.roots]
+            above = os.path.commonpath(places)
+            names = [os.path.relpath(place, above) for place in places]
         return tuple(os.fsencode(f"{name}/") for name in names)
 
     def _nothing(self, walk: Walk) -> str:
@@ -107,12 +105,14 @@ class ImageFolder:
             level = look(walk, where)
         except SampleError as error:
             raise SourceError(f"{root!r}: {error.reason}: check the file") from None
-        if where.place.archive and len(level.folders) == 1 and not level.files.names:
+        only = level.folders[0][0] if len(level.folders) == 1 and not level.files.names else b""
+        if where.place.archive and only and not _split_of(only):
             # Archives are usually made of a folder, not of its content.
             inner = where.inside(*level.folders[0], outer=0)
-            below = look(Walk(walk.refs, prefixes=walk.prefixes), inner)
+            below = look(Walk(walk.refs), inner)
             if below.folders and not below.files.names:
-                return inner, look(walk, inner)
+                where, level = inner, look(walk, inner)
+        _leave_out_archives(walk, where, level)
         return where, level
 
     def _are_splits(self, level: Level) -> bool:
@@ -125,7 +125,9 @@ class ImageFolder:
             for name, place in level.folders:
                 split = _split_of(name)
                 inner = where.inside(name, place)
-                found.setdefault(split, []).append((inner, look(walk, inner)))
+                below = look(walk, inner)
+                _leave_out_archives(walk, inner, below)
+                found.setdefault(split, []).append((inner, below))
         walk.splits = tuple(found)
         classes = self._classes(walk, [level for levels in found.values() for _, level in levels])
         for number, split in enumerate(walk.splits):
@@ -191,6 +193,18 @@ class ImageFolder:
     def _refuse(self, walk: Walk, where: Where, level: Level, reason: str) -> None:
         for name in level.files.names:
             problem(walk, where, name, "no-class", reason)
+
+
+def _leave_out_archives(walk: Walk, where: Where, level: Level) -> None:
+    """Archives beside class or split folders are what those were unpacked from, rather than classes."""
+    stray = [name for name, place in level.folders if place.kind == "archive"]
+    if not stray or len(stray) == len(level.folders):
+        return
+    level.folders = [(name, place) for name, place in level.folders if place.kind != "archive"]
+    for name in stray:
+        walk.ignored[suffix_of(name).decode()] += 1
+        shown = os.fsdecode(b"/".join(part for part in (where.name, name) if part))
+        walk.notices.append(f"{shown!r} lies beside folders and was left out; to have it read, give it as a source")
 
 
 def _split_of(name: bytes) -> str:

@@ -11,12 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.sample import Ref
+from packer_reader.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Common", "RefTable", "RefWriter"]
+__all__ = ["Common", "Places", "RefTable", "RefWriter", "tell_apart"]
+
+_CHUNK = 1 << 15
+"""Refs rewritten at a time."""
 
 _ROW = np.dtype(
     [
@@ -25,8 +29,10 @@ _ROW = np.dtype(
         ("mtime_ns", "<i8"),
         ("offset", "<i8"),
         ("packed", "<u8"),
+        ("crc", "<i8"),
         ("label", "<i4"),
         ("outer", "<u4"),
+        ("prefix", "<u4"),
         ("source", "<i2"),
         ("split", "<i2"),
     ]
@@ -55,6 +61,7 @@ class Places:
     offsets: Sequence[int] = field(default_factory=list)
     """Empty for files of their own."""
     packed: Sequence[int] = field(default_factory=list)
+    crcs: Sequence[int] = field(default_factory=list)
 
 
 class RefWriter:
@@ -88,6 +95,7 @@ class RefWriter:
         rows["offset"] = places.offsets if len(places.offsets) else -1
         if len(places.packed):
             rows["packed"] = places.packed
+        rows["crc"] = places.crcs if len(places.crcs) else -1
         rows["label"], rows["split"] = common.label, common.split
         rows["source"], rows["outer"] = common.source, common.outer
         text = common.prefix + common.prefix.join(names)
@@ -117,30 +125,33 @@ class RefTable:
 
     def __init__(self, folder: Path) -> None:
         """Map what a `RefWriter` left in the folder."""
-        self._rows: npt.NDArray[Any] = _map(folder / "rows.bin", _ROW)
+        self.rows: npt.NDArray[Any] = _map(folder / "rows.bin", _ROW)
         self._names: npt.NDArray[Any] = _map(folder / "names.bin", np.dtype("u1"))
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def __getitem__(self, number: int) -> Ref:
         return self.some(np.array([number]))[0]
 
     def some(self, numbers: npt.NDArray[np.int64]) -> list[Ref]:
         """Several refs."""
-        rows, starts = self._rows[numbers].tolist(), self._rows["end"][numbers - 1].tolist()
+        rows, starts = self.rows[numbers].tolist(), self.rows["end"][numbers - 1].tolist()
         found = []
         for number, start, row in zip(numbers.tolist(), starts, rows, strict=True):
-            end, size, mtime_ns, offset, packed, label, outer, source, _ = row
+            end, size, mtime_ns, offset, packed, crc, label, outer, prefix, source, _ = row
             name = self._names[start if number else 0 : end].tobytes().decode("utf-8", "surrogateescape")
-            found.append(Ref(name, size, mtime_ns, label, source, outer, offset, packed, number))
+            found.append(Ref(name, size, mtime_ns, label, source, prefix, outer, offset, packed, crc, number))
         return found
 
     def name(self, number: int) -> str:
         """The ref's source name."""
-        start = int(self._rows["end"][number - 1]) if number else 0
-        raw = self._names[start : int(self._rows["end"][number])].tobytes()
-        return raw.decode("utf-8", "surrogateescape")
+        return self.raw_name(number).decode("utf-8", "surrogateescape")
+
+    def raw_name(self, number: int) -> bytes:
+        """The ref's source name as the file system has it."""
+        start = int(self.rows["end"][number - 1]) if number else 0
+        return self._names[start : int(self.rows["end"][number])].tobytes()
 
     def names(self) -> Iterator[str]:
         """All names in order."""
@@ -149,22 +160,73 @@ class RefTable:
     @property
     def labels(self) -> npt.NDArray[np.int64]:
         """Class indices, int64 (n,); -1 without classes."""
-        return self._rows["label"].astype(np.int64)
+        return self.rows["label"].astype(np.int64)
 
     @property
     def splits(self) -> npt.NDArray[np.int16]:
         """Numbers of the source's own splits, int16 (n,); -1 without them."""
-        return np.asarray(self._rows["split"])
+        return np.asarray(self.rows["split"])
 
     @property
     def sizes(self) -> npt.NDArray[np.uint64]:
         """Bytes of the files, u64 (n,)."""
-        return np.asarray(self._rows["size"])
+        return np.asarray(self.rows["size"])
 
     @property
     def mtimes(self) -> npt.NDArray[np.int64]:
         """Modification times, int64 (n,), in nanoseconds."""
-        return np.asarray(self._rows["mtime_ns"])
+        return np.asarray(self.rows["mtime_ns"])
+
+
+def tell_apart(folder: Path, prefixes: Sequence[bytes]) -> int:
+    """Let names differ that several sources have in common: the later one's begins with a prefix.
+
+    Names of one source differ already, and no other name changes, so that a set that grows keeps its names.
+
+    Args:
+        folder: of the refs.
+        prefixes: by source.
+
+    Returns:
+        How many names were changed.
+
+    Raises:
+        SourceError: two still agree.
+    """
+    table = RefTable(folder)
+    twice = _repeated(table)
+    if not twice:
+        return 0
+    names, rows = folder / "names.new", folder / "rows.new"
+    end = 0
+    with names.open("wb") as name_file, rows.open("wb") as row_file:
+        for start in range(0, len(table), _CHUNK):
+            part = table.rows[start : start + _CHUNK].copy()
+            for place in range(len(part)):
+                prefix = prefixes[int(part["source"][place])] if start + place in twice else b""
+                end += name_file.write(prefix + table.raw_name(start + place))
+                part["end"][place] = end
+                part["prefix"][place] = len(prefix)
+            row_file.write(part.tobytes())
+    names.replace(folder / "names.bin")
+    rows.replace(folder / "rows.bin")
+    left = _repeated(RefTable(folder))
+    if left:
+        name = RefTable(folder).name(min(left))
+        raise SourceError(f"two sources hold {name!r}, also with the source's name before it: rename one of them")
+    return len(twice)
+
+
+def _repeated(table: RefTable) -> set[int]:
+    """Refs whose name an earlier one has: by hash first, which a million names take 8 MB for."""
+    hashes = np.fromiter(map(hash, table.names()), np.int64, len(table))
+    order = np.argsort(hashes, kind="stable")
+    repeated = set()
+    for place in np.flatnonzero(np.diff(hashes[order]) == 0).tolist():
+        one, other = int(order[place]), int(order[place + 1])
+        if table.raw_name(one) == table.raw_name(other):
+            repeated.add(other)
+    return repeated
 
 
 def _map(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ARCHIVES", "COMPRESSED", "COMPRESSED_REASON", "Files", "Folder", "Level", "Place", "is_junk", "suffix_of"]
 
 ARCHIVES = (b".tar", b".zip")
-COMPRESSED = (b".tar.gz", b".tgz", b".tar.bz2", b".tbz2", b".tar.xz", b".txz", b".tar.zst", b".gz", b".7z", b".rar")
+COMPRESSED = (b".tar.gz", b".tgz", b".tar.bz2", b".tbz2", b".tar.xz", b".txz", b".tar.zst", b".7z", b".rar")
 """Archives that cannot be read at a place of one's choice."""
 COMPRESSED_REASON = "a compressed archive cannot be read in places: unpack it, or store it as a plain tar or zip"
 _JUNK = frozenset({b"thumbs.db", b"desktop.ini", b"__macosx", b"lost+found", b"$recycle.bin"})
@@ -39,6 +39,8 @@ class Files:
     """First bytes in the archive file; empty for files of their own."""
     packed: array[int] = field(default_factory=lambda: array("q"))
     """Deflated bytes, or 0; empty for files of their own."""
+    crcs: array[int] = field(default_factory=lambda: array("q"))
+    """CRC-32 of the content, or -1 where the archive has none; empty for files of their own."""
 
 
 @dataclass

@@ -38,8 +38,6 @@ class Walk:
     ignored: Counter[str] = field(default_factory=Counter)
     labels: dict[bytes, int] = field(default_factory=dict)
     splits: tuple[str, ...] = ()
-    prefixes: tuple[bytes, ...] = ()
-    """By source, what its names begin with."""
 
     @property
     def found(self) -> int:
@@ -111,7 +109,7 @@ def _open_archives(level: Level) -> None:
 
 def problem(walk: Walk, where: Where, name: bytes, failure: str, reason: str) -> None:
     """Note what cannot be a sample; an empty name is the folder itself."""
-    path = walk.prefixes[where.source] + b"/".join(part for part in (where.name, name) if part)
+    path = b"/".join(part for part in (where.name, name) if part)
     split = walk.splits[where.split] if where.split >= 0 else None
     walk.problems.append(Problem(os.fsdecode(path), failure, reason, split=split))
 
@@ -121,6 +119,6 @@ def take(walk: Walk, where: Where, level: Level) -> None:
     files = level.files
     for suffix, count in Counter(map(suffix_of, files.names)).items():
         walk.suffixes[suffix.decode()] += count
-    prefix = walk.prefixes[where.source] + (where.name + b"/" if where.name else b"")
+    prefix = where.name + b"/" if where.name else b""
     common = Common(prefix, where.label, where.split, where.source, where.outer)
-    walk.refs.add(files.names, Places(files.sizes, files.mtimes, files.offsets, files.packed), common)
+    walk.refs.add(files.names, Places(files.sizes, files.mtimes, files.offsets, files.packed, files.crcs), common)

@@ -13,6 +13,7 @@ import pytest
 
 import packer_reader
 from packer import Job, Recipe, build
+from packer.job import Silent
 from packer.sources.files import read_ref
 from packer_reader.errors import SourceError
 from tests.conftest import make_serials, serial_image, serial_of
@@ -149,12 +150,78 @@ def test_a_name_that_comes_twice_is_reported(tmp_path: Path) -> None:
     assert [error["class"] for error in errors] == ["duplicate"]
 
 
-def test_a_cut_archive_gives_what_is_whole(tmp_path: Path) -> None:
-    whole = tar_of({f"{n}.png": os.urandom(9) + png(n) if n == 9 else png(n) for n in range(4)})
-    (tmp_path / "s.tar").write_bytes(whole[: 3 * 1024 + 512 + 20])
+WHOLE = tar_of({f"{n}.png": png(n) for n in range(4)})
+
+
+@pytest.mark.parametrize("end", [*range(700, 4096, 211), 1024, 2048, 3072, 4096, 4096 + 512])
+def test_a_cut_archive_gives_what_is_whole_and_says_so(end: int, tmp_path: Path) -> None:
+    (tmp_path / "s.tar").write_bytes(WHOLE[:end])
     found, errors = stored(tmp_path / "s.tar", tmp_path)
-    assert sorted(found) == ["0.png", "1.png", "2.png"]
-    assert [(error["name"], error["class"]) for error in errors] == [("3.png", "truncated")]
+    assert set(found) <= {f"{n}.png" for n in range(4)}
+    assert len(found) == 4 if end > 4096 else len(found) <= end // 1024 + 1
+    if end == 4096 + 512:
+        assert errors == []  # the end is there
+    else:
+        assert [error["class"] for error in errors] == ["truncated"]
+
+
+@pytest.mark.parametrize("member", [1, 2, 3])
+def test_a_damaged_header_loses_nothing_in_silence(member: int, tmp_path: Path) -> None:
+    data = bytearray(WHOLE)
+    data[member * 1024 + 150] ^= 0x10  # the checksum of its header
+    (tmp_path / "s.tar").write_bytes(data)
+    found, errors = stored(tmp_path / "s.tar", tmp_path)
+    assert len(found) == member
+    assert [error["name"] for error in errors] == ["(the rest of the archive)"]
+
+
+def test_archives_end_to_end_lose_nothing_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "s.tar").write_bytes(WHOLE + tar_of({"9.png": png(9)}))
+    found, errors = stored(tmp_path / "s.tar", tmp_path)
+    assert (len(found), len(errors)) == (4, 1)
+
+
+def test_a_bit_that_flips_in_a_zip_is_found(tmp_path: Path) -> None:
+    data = bytearray(zip_of(CLASSES, zipfile.ZIP_STORED))
+    data[data.index(png(3)) + 60] ^= 1
+    (tmp_path / "s.zip").write_bytes(data)
+    found, errors = stored(tmp_path / "s.zip", tmp_path)
+    assert "b/3.png" not in found
+    assert [(error["name"], error["class"]) for error in errors] == [("b/3.png", "corrupt")]
+
+
+@pytest.mark.parametrize("level", ["classes", "splits"])
+def test_an_archive_beside_folders_is_no_class(level: str, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    for name in ("train", "val") if level == "splits" else ("",):
+        make_serials(root / name, 6, "ab", start=len(name))
+    (root / "archive.zip").write_bytes(zip_of(CLASSES))
+    build(str(root), str(tmp_path / "o"), Recipe(), heard := Job(workers=1, watcher=Heard()))
+    stores = [tmp_path / "o" / name for name in ("train", "val")] if level == "splits" else [tmp_path / "o"]
+    assert {packer_reader.open(store).classes for store in stores} == {("a", "b")}
+    assert "'archive.zip' lies beside folders and was left out" in heard.watcher.said[0]  # type: ignore[attr-defined]
+
+
+class Heard(Silent):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_an_archive_of_one_split_is_that_split(tmp_path: Path) -> None:
+    (tmp_path / "s.zip").write_bytes(zip_of({f"train/{name}": data for name, data in CLASSES.items()}))
+    report = build(str(tmp_path / "s.zip"), str(tmp_path / "o"), Recipe(), ONE)
+    assert report.splits == {"train": 6}
+
+
+def test_compressed_lists_are_no_data(tmp_path: Path) -> None:
+    root = make_serials(tmp_path / "s", 4, "a")
+    (root / "a" / "labels.csv.gz").write_bytes(b"x")
+    assert len(stored(root, tmp_path)[0]) == 4
 
 
 def test_bad_archives_among_good_ones_are_one_line_each(tmp_path: Path) -> None:

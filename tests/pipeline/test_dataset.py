@@ -11,18 +11,17 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import packer
 import packer_reader
 from packer import Job, Recipe
-from packer_reader.errors import PackerError, SourceError, UsageError
+from packer_reader.errors import PackerError, ResumeError, SourceError, UsageError
 from tests.conftest import serial_image, serial_of
 from tests.faults import tree
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from PIL import Image
 
 
 def png(number: int) -> bytes:
@@ -112,7 +111,7 @@ def test_unlabelled_and_numbered_classes(tmp_path: Path) -> None:
     ("sample", "failure", "reason"),
     [
         ({"image": png(1), "label": -1}, "unsupported", "the label is -1"),
-        ({"image": png(1), "label": "cat"}, "unreadable", "the data set raised TypeError"),
+        ({"image": png(1), "label": "cat"}, "unsupported", "the label is of type str"),
         ({"image": png(1), "label": 9}, "unsupported", "the label is 9, there are 2 classes"),
         ({"label": 1}, "unreadable", "the data set raised KeyError"),
         ({"image": np.zeros((4, 4)), "label": 1}, "unsupported", "the image is float64 of 2 dimensions"),
@@ -133,12 +132,12 @@ def test_bad_samples_are_lines(sample: Any, failure: str, reason: str, tmp_path:
     [
         (iter([1]), {}, UsageError, "is no map-style data set"),
         ([], {}, SourceError, "has no samples"),
-        ([{"picture": 1}], {}, UsageError, "samples have picture: name the one that is the image"),
+        ([{"picture": 1}], {}, UsageError, "samples have picture, none of them `image`"),
         ([1], {}, UsageError, "a sample is int"),
         ([{"image": b""}], {"fields": {"image": "image", "mask": "m"}}, UsageError, "and nothing else"),
         ([{"image": b""}], {"recipe": Recipe(val=0.5, stratify=True), "fields": {"image": "image", "label": "y"}},
          UsageError, "--stratify needs labels that are known before"),
-        ([{"image": lambda: 0}], {"workers": 2}, SourceError, "cannot be sent to worker processes"),
+        ([{"image": lambda: 0}], {"workers": 2}, SourceError, "cannot be pickled for worker processes: use --runner serial"),
     ],
 )  # fmt: skip
 def test_odd_data_sets_are_refused(
@@ -175,3 +174,83 @@ def test_an_unchanged_data_set_is_reused_by_content(tmp_path: Path) -> None:
     packer.write(data, str(tmp_path / "full"), job=Job(workers=1))
     assert tree(tmp_path / "new") == tree(tmp_path / "full")
     assert 99 in serials_of(tmp_path / "new")
+
+
+class Own:
+    """A data set of its own class numbering, made without arguments."""
+
+    classes = ("b", "a")
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> tuple[bytes, int]:
+        return png(number), number % 2
+
+
+def test_known_classes_come_first_and_labels_follow(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("x\na\n")
+    job = Job(workers=1, classes=str(tmp_path / "classes.txt"))
+    packer.write(Own(), str(tmp_path / "o"), job=job)
+    store = packer_reader.open(tmp_path / "o")
+    assert store.classes == ("x", "a", "b")
+    assert serials_of(tmp_path / "o") == {0: 2, 1: 1, 2: 2, 3: 1}
+    packer.write(Own(), str(tmp_path / "named"), classes=("one", "two"), job=Job(workers=1))
+    assert packer_reader.open(tmp_path / "named").classes == ("one", "two")
+
+
+def test_an_interrupted_data_set_is_not_mixed_with_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def data(value: int) -> list[dict[str, Any]]:
+        return [{"image": np.full((8, 8, 3), value, np.uint8), "label": 0} for _ in range(20)]
+
+    monkeypatch.setattr("packer.convert.publish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        packer.write(data(10), str(tmp_path / "o"), job=Job(workers=1))
+    monkeypatch.undo()
+    with pytest.raises(ResumeError, match="the source's files"):
+        packer.write(data(200), str(tmp_path / "o"), job=Job(workers=1))
+    packer.write(data(10), str(tmp_path / "o"), job=Job(workers=1))
+
+
+def test_what_cannot_be_pickled_is_read_in_this_process(tmp_path: Path) -> None:
+    data = [{"image": png(n), "label": n % 2, "extra": lambda: 0} for n in range(6)]
+    report = packer.write(data, str(tmp_path / "o.lmdb"), job=Job(runner="serial"), recipe=Recipe(resize=(8,)))
+    assert (report.written, packer_reader.open(tmp_path / "o.lmdb").manifest.kind) == (6, "lmdb")
+
+
+@pytest.mark.parametrize("mode", ["P", "LA", "RGBA", "CMYK", "1", "L", "RGB"])
+def test_pillow_modes_follow_the_rules_for_files(mode: str, tmp_path: Path) -> None:
+    image = Image.new("RGB", (6, 4), (255, 255, 255)).convert(mode)
+    image.getexif()[0x0112] = 6
+    packer.write([{"image": image}], str(tmp_path / mode), job=Job(workers=1))
+    stored = packer_reader.open(tmp_path / mode)[0]["image"]
+    assert stored.shape == (6, 4, 3)
+    assert (stored == 255).all()
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pillow_modes_without_a_range_are_refused(mode: str, tmp_path: Path) -> None:
+    data = [{"image": png(1)}, {"image": Image.new(mode, (4, 4), 70000)}]
+    assert packer.write(data, str(tmp_path / "o"), job=Job(workers=1)).errors == {"unsupported": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("raise RuntimeError('no network')", "raised RuntimeError: no network"),
+        ("def make():\n    raise FileExistsError('x')", "raised FileExistsError"),
+        ("make = 3", "is no map-style data set"),
+        ("class make:\n    def __init__(self, root): pass", "raised TypeError"),
+        ("class make(list):\n    def __len__(self): return 1", "raised IndexError"),
+    ],
+)
+def test_the_code_of_others_gives_one_line(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
+) -> None:
+    name = f"broken{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    done = run("build", "--from", f"python:{name}:make", tmp_path / "o", exit_code=2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -29,8 +29,8 @@ class TestFolder(SourceContract):
 class TestTwoFolders(SourceContract):
     @pytest.fixture
     def source(self, tmp_path: Path) -> Source:
-        one, two = make_serials(tmp_path / "one", 6), make_serials(tmp_path / "two", 6)
-        return ImageFolder((str(one), str(two)), named=True)
+        one, two = make_serials(tmp_path / "one", 6), make_serials(tmp_path / "two", 6, start=6)
+        return ImageFolder((str(one), str(two)))
 
 
 class TestTar(SourceContract):

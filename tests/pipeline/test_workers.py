@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,8 +20,6 @@ from packer.sources.imagefolder import ImageFolder
 from tests.conftest import make_photos, make_serials
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packer.sample import RawSample, Ref
 
 
@@ -65,11 +65,14 @@ class _Heard(Silent):
         self.said.append(text)
 
 
+@dataclass(frozen=True)
 class _Deadly(ImageFolder):
-    """A source with a sample that kills who reads it, as a crash in a codec would."""
+    """A source with samples that kill who reads them, as a crash in a codec would."""
+
+    deadly: tuple[str, ...] = ("00007.png",)
 
     def read(self, ref: Ref) -> RawSample:
-        if ref.name.endswith("00007.png"):
+        if ref.name.endswith(self.deadly):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(ref)
 
@@ -84,5 +87,36 @@ def test_a_sample_that_ends_workers_is_skipped_and_the_rest_is_built(
     assert (report.found, report.written, report.errors) == (40, 39, {"crashed": 1})
     line = json.loads((tmp_path / "o" / "errors.jsonl").read_text())
     assert (line["name"], line["class"]) == ("b/00007.png", "crashed")
-    assert heard.said[0].endswith("was ended by SIGKILL at 'b/00007.png'; the unit is converted again")
+    assert heard.said[0].endswith("was ended by SIGKILL at 'b/00007.png'; that unit is done again")
     assert heard.said[1].endswith("was ended by SIGKILL at 'b/00007.png'; the sample is skipped")
+
+
+def test_a_small_job_that_was_killed_goes_on_in_processes(tmp_path: Path) -> None:
+    source = make_serials(tmp_path / "src", 40)
+    program = (
+        "import sys\n"
+        "from packer import Job, Recipe, build\n"
+        "from tests.pipeline.test_workers import _Deadly\n"
+        "import packer.convert\n"
+        "packer.convert.detect = lambda paths, *_: _Deadly(tuple(paths))\n"
+        "if __name__ == '__main__':\n"
+        "    print(build(sys.argv[1], sys.argv[2], Recipe(unit=5)).errors)\n"
+    )
+    (tmp_path / "main.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "main.py"), str(source), str(tmp_path / "o")]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    first = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert first.returncode == -signal.SIGKILL
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert second.stdout.strip() == "{'crashed': 1}"
+
+
+def test_several_deadly_samples_in_one_unit_at_two_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_serials(tmp_path / "src", 40)
+    deadly = ("00007.png", "00011.png", "00030.png")
+    monkeypatch.setattr("packer.convert.detect", lambda paths, *_: _Deadly(tuple(paths), deadly=deadly))
+    recipes = [Recipe(resize=(side,), fit="crop", unit=40) for side in (8, 12)]
+    report = build(str(source), str(tmp_path / "o"), recipes, Job(workers=2))
+    assert (report.written, report.errors) == (37, {"crashed": 3})
+    lines = [(tmp_path / "o" / side / "errors.jsonl").read_text() for side in ("8", "12")]
+    assert lines[0] == lines[1]

@@ -19,6 +19,7 @@ from packer import Job, Recipe, build
 from packer.sinks import lmdb as sink
 from packer.sinks.lmdb_pages import zero_undefined
 from packer_reader.check import check_store
+from packer_reader.errors import OutputError
 from packer_reader.stores.lmdb import transaction
 from tests.conftest import make_photos, make_serials
 from tests.faults import tree
@@ -141,3 +142,23 @@ def test_the_file_is_little_larger_than_its_values(side: int, count: int, limit:
     with lmdb.open(str(tmp_path / "o"), readonly=True, lock=False) as env, env.begin() as txn:
         values = sum(len(value) for _, value in txn.cursor())
     assert (tmp_path / "o" / "data.mdb").stat().st_size <= limit * values
+
+
+def test_values_that_are_missing_at_the_end_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_serials(tmp_path / "src", 40)
+    take = sink.LmdbSink.take
+
+    def lose(self: sink.LmdbSink, done: Any) -> Any:
+        plans = take(self, done)
+        if done.unit == 2:
+            with self._env.begin(write=True) as txn, txn.cursor() as cursor:
+                cursor.last()
+                cursor.delete()
+        return plans
+
+    monkeypatch.setattr(sink.LmdbSink, "take", lose)
+    with pytest.raises(OutputError, match=r"data.mdb has 3 of 4 values: run again with --no-resume"):
+        build(str(source), str(tmp_path / "o"), Recipe(container="lmdb", unit=10), Job(workers=1))
+    monkeypatch.undo()
+    job = Job(workers=1, resume=False)
+    assert build(str(source), str(tmp_path / "o"), Recipe(container="lmdb", unit=10), job).written == 40
