@@ -143,8 +143,8 @@ class BatchReader:
                 self._check_stackable(field)
                 if view.decode == "pil" and field.dtype == "uint16" and field.maximum[-1] == 3:
                     raise UsageError(
-                        'decode="pil" is not for colour images of 16 bits, which Pillow does not have: take decode="numpy" '
-                        'or decode="torch"'
+                        'decode="pil" is not for colour images of 16 bits, which Pillow does not have: take '
+                        'decode="numpy" or decode="torch"'
                     )
 
     def _check_stackable(self, field: FieldSpec) -> None:

@@ -35,11 +35,12 @@ def test_the_readmes_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         recipe = Recipe(container=container, resize=(48,), fit="crop", shard_bytes=900_000)  # type: ignore[arg-type]
         build(str(source), out, recipe, Job(workers=1))
     assert (tmp_path / "out" / "train-000002.tar").exists()
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__name__": "__main__"}
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) >= 4
     for block in blocks:
         exec(block, names)
+    assert len(packer_reader.open("copy.lmdb")) == 600
 
 
 def options() -> set[str]:
