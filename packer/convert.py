@@ -14,9 +14,9 @@ from packer.job import Job
 from packer.output.card import CARD, card_text
 from packer.output.finish import StoreFacts, finish_store
 from packer.output.journal import Journal
-from packer.output.publish import check_absent_or_ours, check_target, publish
+from packer.output.publish import check_absent_or_ours, check_target, check_tmp, publish
 from packer.output.staging import Staging
-from packer.recipe import Recipe, choose_codec, size_name
+from packer.recipe import Recipe, choose_codec, several_sizes, size_name
 from packer.report import Run, make_report
 from packer.resources import Room, crew, fitted
 from packer.reuse import MadeBy, plan_reuse
@@ -30,7 +30,7 @@ from packer.sources.detect import detect
 from packer.sources.refs import RefTable
 from packer.split import divide
 from packer.unit import SplitJob
-from packer_reader.errors import PackerError, UsageError, WorkerError, os_error
+from packer_reader.errors import PackerError, WorkerError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
@@ -105,12 +105,14 @@ def write(
 
 
 def _make(origin: Source, paths: list[str], target: str, recipe: Recipe | Sequence[Recipe], job: Job) -> Report:
-    recipes = _sizes([recipe] if isinstance(recipe, Recipe) else list(recipe))
+    recipes = several_sizes([recipe] if isinstance(recipe, Recipe) else list(recipe))
     if target.rstrip("/").endswith(".lmdb"):
         recipes = [replace(each, container="lmdb") for each in recipes]
     # Links are resolved once, so that staging lies beside what is really replaced.
     out, run = Path(os.path.realpath(target)), Run()
     check_target(out, [Path(path) for path in paths], overwrite=job.overwrite)
+    if job.tmp:
+        check_tmp(Path(job.tmp), [Path(path) for path in paths])
     with Staging(out, resume=job.resume, tmp=Path(job.tmp) if job.tmp else None) as staging:
         try:
             check_absent_or_ours(out, overwrite=job.overwrite)
@@ -121,19 +123,6 @@ def _make(origin: Source, paths: list[str], target: str, recipe: Recipe | Sequen
         staging.published = True
     run.ended("finish")
     return make_report(target, stores, run)
-
-
-def _sizes(recipes: list[Recipe]) -> list[Recipe]:
-    """The recipes of one build, refused when they are not one job at several sizes."""
-    if not recipes or any(replace(recipe, resize=recipes[0].resize) != recipes[0] for recipe in recipes):
-        raise UsageError("recipes of one build must differ in resize alone")
-    names = [size_name(recipe.resize) for recipe in recipes]
-    if len(set(names)) < len(names):
-        raise UsageError(f"--resize is given twice with the same size: {', '.join(names)}")
-    if len(recipes) == 1:
-        return recipes
-    sizes = tuple(recipe.resize or () for recipe in recipes)
-    return [replace(recipe, sizes=sizes) for recipe in recipes]
 
 
 @dataclass(frozen=True)

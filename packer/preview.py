@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from packer.estimate import in_flight, try_samples, worker_memory
-from packer.recipe import choose_codec
+from packer.recipe import choose_codec, several_sizes
 from packer.resources import fitted, planned_workers
 from packer.scan import scan
 from packer.sources.classes import known_classes
@@ -111,14 +111,15 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         UsageError: the recipe does not fit it.
     """
     source = detect(paths, job.source_type, known_classes(job.classes) if job.classes else ())
-    recipes = fitted(list(recipes), job)
+    recipes = fitted(several_sizes(list(recipes)), job)
     recipe = recipes[0]
     with tempfile.TemporaryDirectory(prefix="packer-plan-") as name:
         folder = Path(name)
         listing = scan(source, folder / "refs", job)
         refs = RefTable(folder / "refs")
         splits = divide(recipe, listing, refs) if len(refs) else []
-        counts = np.bincount(refs.labels.clip(min=0), minlength=len(listing.classes or ()))
+        known = refs.labels[refs.labels >= 0]  # a data set in Python has its labels with its samples
+        counts = np.bincount(known, minlength=len(listing.classes or ())) if len(known) else ()
         same: dict[str, Any] = {
             "source": source, "refs": folder / "refs", "members": None, "count": len(refs), "classes": listing.classes,
             "work": folder, "units": folder, "labelled": listing.labelled,

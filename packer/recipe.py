@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from packer_reader.errors import UsageError
@@ -16,7 +16,7 @@ from packer_reader.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe", "SourceNames", "choose_codec", "size_name"]
+__all__ = ["UNIT", "Container", "Encode", "Fit", "Recipe", "SourceNames", "choose_codec", "several_sizes", "size_name"]
 
 Container = Literal["tar", "lmdb"]
 Fit = Literal["shorter", "longer", "stretch", "crop", "pad"]
@@ -161,6 +161,23 @@ def _refuse(name: str, value: Any, wanted: str) -> None:
 def size_name(resize: Sequence[int] | None) -> str:
     """What the folder of one of several sizes is called: `224`, `224x320`, `original`."""
     return "x".join(map(str, resize)) if resize else "original"
+
+
+def several_sizes(recipes: list[Recipe]) -> list[Recipe]:
+    """The recipes of one build, each with the sizes of all.
+
+    Raises:
+        UsageError: they are not one job at several sizes.
+    """
+    if not recipes or any(replace(recipe, resize=recipes[0].resize) != recipes[0] for recipe in recipes):
+        raise UsageError("recipes of one build must differ in resize alone")
+    names = [size_name(recipe.resize) for recipe in recipes]
+    if len(set(names)) < len(names):
+        raise UsageError(f"--resize is given twice with the same size: {', '.join(names)}")
+    if len(recipes) == 1:
+        return recipes
+    sizes = tuple(recipe.resize or () for recipe in recipes)
+    return [replace(recipe, sizes=sizes) for recipe in recipes]
 
 
 _LOSSY = {".jpg": "jpg", ".jpeg": "jpg", ".jpe": "jpg", ".jfif": "jpg", ".avif": "jpg", ".jp2": "jpg", ".webp": "webp"}

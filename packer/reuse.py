@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.stored import Facts, StoredSample, public_name, with_label
-from packer_reader.errors import NotAStoreError, StoreError, UsageError
+from packer_reader.errors import DamageError, NotAStoreError, StoreError, UsageError
+from packer_reader.format.names import column_file
 from packer_reader.stores.open import bare_store, has_manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> Reuse:
         raise UsageError(
             f"--reuse {path!r} was made otherwise: {'; '.join(least)}. Use the same options, or convert anew"
         )
+    for folder in fitting:
+        _check_columns(folder, found[folder])
     places = _match(refs, [bare_store(folder, found[folder]) for folder in fitting])
     places.astype("<i8").tofile(table)
     return Reuse(tuple(str(folder.absolute()) for folder in fitting), table)
@@ -167,10 +170,24 @@ def _differences(manifest: Manifest, made: MadeBy) -> list[str]:
     return found
 
 
+def _check_columns(folder: Path, manifest: Manifest) -> None:
+    """See that the columns are whole: encoded fields are checked as they are copied, columns have one hash each.
+
+    Raises:
+        DamageError: one is not.
+    """
+    for name in (*_COPIED, "source_mtime_ns", "name"):
+        listed = manifest.files.get(column_file(name), {})
+        with (folder / column_file(name)).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != listed.get("sha256"):
+                raise DamageError(f"--reuse {str(folder)!r}: column {name!r} is damaged: run `packer verify {folder}`")
+
+
 def _match(refs: RefTable, stores: list[Store]) -> npt.NDArray[np.int64]:
     """For each ref the place of its sample, see `Reuse.table`.
 
-    Names are compared by 64 bits of their hash: beside them size and time, or the content, have to agree as well.
+    Members of archives have the archive's time, so that their content is always compared. Names are compared by 64 bits
+    of their hash: beside them size and time, or the content, have to agree as well.
     """
     hashes, sizes, times = [], [], []
     for store in stores:
@@ -188,7 +205,7 @@ def _match(refs: RefTable, stores: list[Store]) -> npt.NDArray[np.int64]:
         at = np.searchsorted(old[order], mine).clip(max=len(order) - 1)
         number = order[at]
         known = old[number] == mine
-        same = known & (size[number] == refs.sizes) & (time[number] == refs.mtimes) & (refs.mtimes != 0)
+        same = known & (size[number] == refs.sizes) & (time[number] == refs.mtimes) & refs.files & (refs.mtimes != 0)
         places[known] = -2 - number[known]
         places[same] = number[same]
     return places

@@ -115,5 +115,10 @@ def public_name(name: str, source_names: str) -> str:
 
 
 def content_hash(image: Any) -> bytes:
-    """XXH3 (128 bits) of a source's bytes, or of its pixels: 5 us for a photograph of 86 kB, SHA-256 takes 55."""
-    return xxhash.xxh3_128_digest(image if isinstance(image, bytes) else image.tobytes())
+    """XXH3 (128 bits) of a source's bytes, or of its pixels behind a line with their dtype and shape.
+
+    It takes 5 us for a photograph of 86 kB; SHA-256 takes 55.
+    """
+    if isinstance(image, bytes):
+        return xxhash.xxh3_128_digest(image)
+    return xxhash.xxh3_128_digest(f"{image.dtype.str} {image.shape}\n".encode() + image.tobytes())

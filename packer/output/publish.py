@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from packer.output.staging import Staging
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["check_absent_or_ours", "check_target", "publish"]
+__all__ = ["check_absent_or_ours", "check_target", "check_tmp", "publish"]
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -52,6 +52,21 @@ def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> N
     if os.path.ismount(target):
         raise OutputError(f"output {str(target)!r} is a mount point, which cannot be replaced: name a folder in it")
     check_absent_or_ours(target, overwrite=overwrite)
+
+
+def check_tmp(tmp: Path, sources: Sequence[Path]) -> None:
+    """Refuse a folder for unfinished parts that a scan would find, or that is not there.
+
+    Raises:
+        OutputError: naming it.
+    """
+    place = Path(os.path.realpath(tmp))
+    if not place.is_dir():
+        raise OutputError(f"--tmp {str(tmp)!r} is no folder: make it, or name another one")
+    for source in sources:
+        raw = Path(os.path.realpath(source))
+        if place == raw or raw in place.parents:
+            raise OutputError(f"--tmp {str(tmp)!r} lies inside the source: choose a place outside {str(source)!r}")
 
 
 def check_absent_or_ours(target: Path, *, overwrite: bool) -> None:

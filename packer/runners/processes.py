@@ -108,6 +108,15 @@ class ProcessRunner(Executor):
                 self._ring.send_bytes(b"!")
 
     def _serve(self) -> None:
+        try:
+            self._serve_tasks()
+        except BaseException as error:
+            for future in [*(t.future for t in self._waiting), *(w.task.future for w in self._workers if w.task)]:
+                if not future.done():
+                    future.set_exception(WorkerError(f"the pool of workers failed ({error!r}): please report this"))
+            raise
+
+    def _serve_tasks(self) -> None:
         while self._ending != "kill":
             self._hand_out()
             if self._ending and not self._waiting and not any(worker.task for worker in self._workers):
@@ -140,6 +149,8 @@ class ProcessRunner(Executor):
                 worker.line.send(task.call)
             except BrokenPipeError:
                 continue  # it has died; that is heard in a moment
+            except (EOFError, ConnectionError, BlockingIOError) as error:
+                task.future.set_exception(WorkerError(f"a worker process did not start ({error!r})"))
             except Exception as error:  # noqa: BLE001 - a task that cannot be sent, or no process to be had
                 if worker is not None:
                     worker.task = None
@@ -162,6 +173,8 @@ class ProcessRunner(Executor):
             worker.line.close()
             worker.process.join()
             result, error = None, _died(worker.process)
+        except Exception as unread:  # noqa: BLE001 - an error of others whose class cannot be made again here
+            result, error = None, RuntimeError(f"a worker's answer cannot be read ({type(unread).__name__}: {unread})")
         task, worker.task = worker.task, None
         if task is None:
             return
@@ -242,8 +255,10 @@ def _work(line: Connection) -> None:
         answer: tuple[Any, BaseException | None]
         try:
             answer = fn(*args, **kwargs), None
-        except BaseException as error:  # noqa: BLE001 - an executor hands every failure to the future
+        except Exception as error:  # noqa: BLE001 - an executor hands every failure to the future
             answer = None, error
+        except BaseException as error:  # noqa: BLE001 - nothing but the driver may end the program
+            answer = None, RuntimeError(f"{type(error).__name__}: {error}")
         try:
             line.send(answer)
         except BrokenPipeError:

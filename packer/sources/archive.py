@@ -26,8 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Archive"]
 
+_UTF8 = 1 << 11
 _LOCAL = 30
 """Bytes of a zip member's own header, before its name."""
+_BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, NotImplementedError, EOFError, struct.error, ValueError, RecursionError,
+    MemoryError, OverflowError,
+)  # fmt: skip
+"""What the two libraries raise for archives that are damaged, or made to hurt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ class Archive:
         """An archive of a kind (`.tar`, `.zip`) at some bytes of a file; `state` is the file's size and mtime_ns."""
         self._path, self._kind, self._start, self._size = path, kind, start, size
         self._state = state
+        self._inside = 0
+        """Bytes of the archives in it."""
         self.archive: tuple[int, int] | None = state if start == 0 else None
 
     @classmethod
@@ -100,7 +108,7 @@ class Archive:
         Raises:
             SampleError: the whole archive cannot be read.
         """
-        root = _Node()
+        root, self._inside = _Node(), 0
         if self._size == 0:
             raise SampleError("empty", "the archive has no bytes")
         try:
@@ -108,7 +116,7 @@ class Archive:
                 inside = io.BufferedReader(_Slice(file, self._start, self._size), 1 << 16)
                 for member in (_tar_members if self._kind == b".tar" else _zip_members)(inside, self._size):
                     root.take(member, wanted, self)
-        except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, EOFError, struct.error, ValueError):
+        except _BROKEN:
             if not root.count:
                 raise SampleError("corrupt", f"it is no {self._kind[1:].decode()} archive, or it is damaged") from None
             root.refused.append((b"(the rest of the archive)", "truncated", "the archive ends early or is damaged"))
@@ -116,8 +124,14 @@ class Archive:
             raise SampleError("unreadable", "the system refused to read it") from None
         return root.level(wanted)
 
-    def inner(self, kind: bytes, member: _Member) -> Archive:
-        """An archive that is a member of this one."""
+    def inner(self, kind: bytes, member: _Member) -> Archive | None:
+        """An archive that is a member of this one; None when such members must overlap.
+
+        A few kilobytes can list one inner archive a thousand times, and that one as well.
+        """
+        self._inside += member.size
+        if self._inside > self._size:
+            return None
         return Archive(self._path, kind, self._start + member.offset, member.size, self._state)
 
     def note(self, name: bytes, member: _Member, files: Files) -> None:
@@ -147,8 +161,11 @@ class _Node:
         self.count += 1
         parts = [part for part in member.name.split(b"/") if part not in {b"", b"."}]
         if member.name.startswith(b"/") or b".." in parts:
-            if wanted(suffix_of(member.name)):
+            suffix = suffix_of(member.name)
+            if wanted(suffix) or suffix in ARCHIVES:
                 self.refused.append((member.name, "unsupported", "the member's name leads out of the archive"))
+            else:
+                self._level.ignored[suffix] += 1
             return
         if not parts or any(is_junk(part) for part in parts):
             return
@@ -165,7 +182,11 @@ class _Node:
         elif wanted(suffix):
             archive.note(name, member, level.files)
         elif suffix in ARCHIVES and not member.packed:
-            level.folders.append((name, archive.inner(suffix, member)))
+            inner = archive.inner(suffix, member)
+            if inner is None:
+                level.refused.append((name, "corrupt", "the archives inside this one are larger than itself"))
+            else:
+                level.folders.append((name, inner))
         elif holds:
             level.refused.append((name, "unsupported", COMPRESSED_REASON))
         else:
@@ -198,6 +219,8 @@ class _Node:
 def _tar_members(file: BinaryIO, total: int) -> Iterator[_Member]:
     with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:
         while (found := tar.next()) is not None:
+            if found.size < 0 or tar.offset <= found.offset:
+                raise tarfile.ReadError("a member that ends before it begins")
             tar.members = []  # type: ignore[attr-defined]  # or every member's description stays
             name = found.name.encode("utf-8", "surrogateescape")
             if found.isdir():
@@ -233,8 +256,9 @@ def _check_end(file: BinaryIO, offset: int) -> None:
 def _zip_members(file: BinaryIO, total: int) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
-            name = info.filename.encode("utf-8", "surrogateescape")
-            if info.is_dir():
+            # Without the flag for UTF-8, zipfile takes names for code page 437; Linux writes what the file system has.
+            name = info.filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437", "surrogateescape")
+            if info.is_dir() and not info.file_size:
                 continue
             file.seek(info.header_offset)
             head = file.read(_LOCAL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from packer_reader.errors import UsageError
+from packer_reader.format.names import CLASSES, MANIFEST
 from packer_reader.stores.open import read_manifest, store_folders
 
 __all__ = ["known_classes"]
@@ -18,6 +19,8 @@ def known_classes(path: str) -> tuple[str, ...]:
         StoreError: it is a folder, but no store.
     """
     place = Path(path)
+    if place.name == CLASSES and (place.parent / MANIFEST).is_file():
+        place = place.parent  # the list is for people, with odd names escaped; the manifest has them exactly
     if place.is_dir():
         names = read_manifest(store_folders(place)[0]).classes or ()
     else:

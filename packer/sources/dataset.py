@@ -34,6 +34,8 @@ __all__ = ["PythonDataset", "load_dataset", "wrap_dataset"]
 
 _CHUNK = 1 << 15
 """Refs written at a time."""
+_ANYTHING = (Exception, SystemExit, GeneratorExit)
+"""What the code of others may raise; only an interrupt is the user's."""
 _LOOKED_AT = 16
 """Samples that decide the codec of the store."""
 
@@ -75,7 +77,7 @@ class PythonDataset:
                 pickle.dump(self._dataset, file)
             with path.open("rb") as file:
                 fingerprint = hashlib.file_digest(file, "sha256").hexdigest()
-        except Exception:  # noqa: BLE001 - the code of others
+        except _ANYTHING:
             path.unlink(missing_ok=True)
             return replace(self, fingerprint=os.urandom(16).hex())
         return replace(self, pickled=str(path), fingerprint=getattr(self._dataset, "_fingerprint", fingerprint))
@@ -120,7 +122,7 @@ class PythonDataset:
             pixels = _pixels_or_bytes(image)
         except SampleError:
             raise
-        except Exception as error:  # noqa: BLE001 - the code of others
+        except _ANYTHING as error:
             kind = type(error).__name__
             raise SampleError("unreadable", f"the data set raised {kind} for this sample") from None
         return RawSample(ref, pixels, -1 if self.label is None else self._number(label))
@@ -141,8 +143,8 @@ class PythonDataset:
         """What a sample's image would be called as a file: JPEG and WebP stay what they are, all else is lossless."""
         try:
             image = _pixels_or_bytes(self._own[number][self.image])
-        except Exception:  # noqa: BLE001 - the code of others; it will be that sample's failure
-            return ".png"
+        except _ANYTHING:
+            return ".png"  # it will be that sample's failure
         head = image[:12] if isinstance(image, bytes) else b""
         return ".jpg" if head[:2] == b"\xff\xd8" else ".webp" if head[8:12] == b"WEBP" else ".png"
 
@@ -192,7 +194,7 @@ def _described(source: PythonDataset, fields: Mapping[str, Any] | None, known: t
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise UsageError(f"{source.origin} is no map-style data set: it needs len() and [i]")
     image, label = _foreign(source.origin, lambda: _fields(dataset, fields))
-    own = source.classes or _class_names(dataset, label)
+    own = source.classes or _foreign(source.origin, lambda: _class_names(dataset, label))
     classes = (*known, *(name for name in own if name not in known))
     renumbered = tuple(map(classes.index, own)) if known and own else ()
     kept = None if source._dataset is None else _undecoded(dataset, image)
@@ -209,7 +211,7 @@ def _foreign(what: str, call: Callable[[], Any]) -> Any:
         return call()
     except PackerError:
         raise
-    except Exception as error:  # noqa: BLE001 - the code of others
+    except _ANYTHING as error:
         raise UsageError(f"{what} raised {type(error).__name__}: {error}") from None
 
 
@@ -287,7 +289,7 @@ def _pixels_or_bytes(image: Any) -> Any:
         if data is None:
             with open(image["path"], "rb") as file:  # noqa: PTH123
                 data = file.read()
-        return data
+        image = data
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     if hasattr(image, "detach"):  # a tensor has its channels first

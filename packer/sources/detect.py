@@ -39,6 +39,7 @@ def detect(paths: Sequence[str], forced: str | None = None, known: tuple[str, ..
         raise UsageError(f"--from is {forced!r}, it must be one of {', '.join(TYPES)} or python:MODULE:ATTRIBUTE")
     if not paths:
         raise UsageError("no source is given: name the folder that holds the images, then the output")
+    paths = [path.rstrip("/") or path for path in paths]
     for path in paths:
         _check_place(path)
     places = [Path(path).resolve() for path in paths]

@@ -24,8 +24,9 @@ def read_ref(root: str, ref: Ref) -> bytes:
     Raises:
         SampleError: vanished, changed, unreadable, empty, damaged or too large.
     """
-    if ref.size > _MAX_FILE:
-        raise SampleError("too-large", f"the file has {ref.size} bytes, images have at most {_MAX_FILE}")
+    if max(ref.size, ref.packed) > _MAX_FILE:
+        size = max(ref.size, ref.packed)
+        raise SampleError("too-large", f"the file has {size} bytes, images have at most {_MAX_FILE}")
     path = ref.name.encode("utf-8", "surrogateescape")[ref.prefix :]
     try:
         data = _member(os.fsencode(root), path, ref) if ref.offset >= 0 else _file(os.fsencode(root) + b"/" + path, ref)

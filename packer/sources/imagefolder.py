@@ -125,7 +125,7 @@ class ImageFolder:
             for name, place in level.folders:
                 split = _split_of(name)
                 inner = where.inside(name, place)
-                below = look(walk, inner)
+                below = self._look_at_split(walk, inner)
                 _leave_out_archives(walk, inner, below)
                 found.setdefault(split, []).append((inner, below))
         walk.splits = tuple(found)
@@ -136,6 +136,15 @@ class ImageFolder:
         for where, level in tops:
             self._refuse(walk, where, level, "the file is in no split folder")
         return classes
+
+    def _look_at_split(self, walk: Walk, where: Where) -> Level:
+        try:
+            return look(walk, where)
+        except SampleError as error:
+            name = os.fsdecode(where.name)
+            raise SourceError(
+                f"split {name!r} in {self.roots[where.source]!r}: {error.reason}: check the file"
+            ) from None
 
     def _check_once(self, folders: list[str], root: str) -> None:
         """Refuse two folders that are the same split."""
@@ -197,10 +206,16 @@ class ImageFolder:
 
 def _leave_out_archives(walk: Walk, where: Where, level: Level) -> None:
     """Archives beside class or split folders are what those were unpacked from, rather than classes."""
-    stray = [name for name, place in level.folders if place.kind == "archive"]
-    if not stray or len(stray) == len(level.folders):
+    folders = {_split_of(name) for name, place in level.folders if place.kind != "archive"}
+    splits = bool(folders) and all(folders)
+    stray = [
+        name
+        for name, place in level.folders
+        if place.kind == "archive" and not (splits and _split_of(name) and _split_of(name) not in folders)
+    ]
+    if not stray or not folders:
         return
-    level.folders = [(name, place) for name, place in level.folders if place.kind != "archive"]
+    level.folders = [(name, place) for name, place in level.folders if name not in stray]
     for name in stray:
         walk.ignored[suffix_of(name).decode()] += 1
         shown = os.fsdecode(b"/".join(part for part in (where.name, name) if part))

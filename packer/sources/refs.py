@@ -173,6 +173,11 @@ class RefTable:
         return np.asarray(self.rows["size"])
 
     @property
+    def files(self) -> npt.NDArray[np.bool_]:
+        """Which are files of their own, bool (n,)."""
+        return np.asarray(self.rows["offset"] < 0)
+
+    @property
     def mtimes(self) -> npt.NDArray[np.int64]:
         """Modification times, int64 (n,), in nanoseconds."""
         return np.asarray(self.rows["mtime_ns"])

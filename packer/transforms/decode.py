@@ -13,6 +13,7 @@ JPEG goes through libjpeg-turbo, everything else, and JPEGs it does not take, th
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
@@ -86,9 +87,13 @@ def _pillow(data: bytes, *, gray: bool, max_pixels: int, bits: int) -> Picture:
                 stored, frames = image.mode, getattr(image, "n_frames", 1)
                 image.load()
                 turn = image.getexif().get(ORIENTATION, 1)
-                deep = _is_deep_png(data)
-                if deep:
-                    pixels = turned(_deep_png(data), turn if turn in TURNS else 1)
+                depth = _depth(data, image)
+                deep = depth > 8 and stored in _COLOUR
+                wide = _deep(data, depth) if deep else None
+                if wide is not None:
+                    pixels = turned(wide, turn if turn in TURNS else 1)
+                elif deep and bits == 16:
+                    raise SampleError("unsupported", f"colours of {depth} bits are not read from this format")
                 else:
                     pixels = _pixels(ImageOps.exif_transpose(image), stored=stored, codec=codec, gray=gray)
         except UnidentifiedImageError:
@@ -118,16 +123,33 @@ def _no_limit_but_ours() -> Iterator[None]:
         Image.MAX_IMAGE_PIXELS = before
 
 
-def _is_deep_png(data: bytes) -> bool:
-    """Whether this is a PNG of 16 bits with colour or alpha."""
-    return data[:8] == b"\x89PNG\r\n\x1a\n" and data[24:25] == b"\x10" and data[25:26] != b"\0"
+_COLOUR = frozenset({"RGB", "RGBA", "LA", "La", "RGBa", "CMYK", "YCbCr", "P"})
+"""Modes that Pillow gives 16 bits in as well, without their low bytes."""
 
 
-def _deep_png(data: bytes) -> Pixels:
-    """A PNG of 16 bits with colour or alpha, of which Pillow drops the low bytes; uint16 (h, w, c), without alpha."""
+def _depth(data: bytes, image: Image.Image) -> int:
+    """Bits per channel as the file says; 8 where it does not."""
+    if image.format == "PNG":
+        return data[24]
+    if image.format == "TIFF":
+        return int(max(image.tag_v2.get(258, (8,))))  # type: ignore[attr-defined]
+    if image.format == "PPM":
+        found = re.match(rb"P[2356]\s+(?:#.*\n)*\s*[0-9]+\s+[0-9]+\s+([0-9]+)\s", data[:512])
+        return int(found.group(1)).bit_length() if found else 8
+    if image.format == "JPEG2000":
+        box = data.find(b"ihdr", 0, 512)
+        at = box + 14 if box >= 0 else 42 if data[:2] == b"\xff\x4f" else -1
+        return (data[at] & 0x7F) + 1 if 0 <= at < len(data) else 8
+    return 8
+
+
+def _deep(data: bytes, depth: int) -> Pixels | None:
+    """A picture of 16 bits with colour or alpha; uint16 (h, w, c), without alpha. None when OpenCV does not read it."""
     deep = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION)
-    if deep is None or deep.dtype != np.uint16:
+    if deep is None and data[:4] == b"\x89PNG":
         raise SampleError("corrupt", "the image's data are damaged")
+    if deep is None or depth != 16 or deep.dtype != np.uint16:
+        return None
     return deep[..., None] if deep.ndim == 2 else np.ascontiguousarray(deep[..., 2::-1])
 
 
@@ -152,7 +174,7 @@ def _pixels(image: Image.Image, *, stored: str, codec: str, gray: bool) -> Pixel
     """Pixels of a loaded, upright image, (h, w, c) of 8 or 16 bits; `stored` is the mode of the file."""
     if stored == "F":
         raise SampleError("unsupported", "float pixels have no known 8-bit range")
-    if stored == "I" and codec != "png":
+    if stored == "I" and codec not in {"png", "ppm"}:
         raise SampleError("unsupported", "32-bit pixels have no known 8-bit range")
     if image.mode.startswith("I"):
         return np.asarray(image).astype(np.uint16)[..., None]

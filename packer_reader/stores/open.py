@@ -68,22 +68,24 @@ def splits_of(path: Path) -> list[str]:
 
 
 def store_folders(path: Path) -> list[Path]:
-    """The complete stores at a path: itself, or those directly below.
+    """The complete stores at a path: itself, or those below, as `SPLIT`, `SIZE` or `SIZE/SPLIT`.
 
     Raises:
         NotAStoreError: there is none.
     """
     if has_manifest(path):
         return [path]
-    names = splits_of(path)
-    if not names:
-        if not path.exists():
-            raise NotAStoreError(f"store {str(path)!r} does not exist: check the path")
-        raise NotAStoreError(
-            f"{str(path)!r} is no complete store, it has no {MANIFEST}: give the folder that `packer "
-            "build` wrote, or run an interrupted build again"
-        )
-    return [path / name for name in names]
+    found = [path / name for name in splits_of(path)]
+    if not found and path.is_dir():
+        found = [folder / name for folder in sorted(path.iterdir()) if folder.is_dir() for name in splits_of(folder)]
+    if found:
+        return found
+    if not path.exists():
+        raise NotAStoreError(f"store {str(path)!r} does not exist: check the path")
+    raise NotAStoreError(
+        f"{str(path)!r} is no complete store, it has no {MANIFEST}: give the folder that `packer "
+        "build` wrote, or run an interrupted build again"
+    )
 
 
 def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
@@ -116,7 +118,7 @@ def open_store(path: str | os.PathLike[str], split: str | None = None) -> Store:
 
 
 def _open_split(folder: Path, split: str | None) -> Store:
-    names = [found.name for found in store_folders(folder)]
+    names = [found.relative_to(folder).as_posix() for found in store_folders(folder)]
     if split is None and len(names) > 1:
         raise UsageError(
             f"{str(folder)!r} holds stores {', '.join(names)}: choose a split (split= in Python, --split on the "

@@ -283,3 +283,87 @@ def test_many_workers_read_one_archive(tmp_path: Path) -> None:
     build(str(tmp_path / "s.zip"), str(tmp_path / "one"), Recipe(unit=8), ONE)
     build(str(tmp_path / "s.zip"), str(tmp_path / "two"), Recipe(unit=8), Job(workers=2))
     assert (tmp_path / "one" / "manifest.json").read_bytes() == (tmp_path / "two" / "manifest.json").read_bytes()
+
+
+def test_names_of_linux_zips_are_those_of_the_file_system(tmp_path: Path) -> None:
+    data = zip_of({"aa/1.png": png(1), "bb/2.png": png(2)})
+    (tmp_path / "s.zip").write_bytes(data.replace(b"aa/", "é/".encode()).replace(b"bb/", b"\xff\xfe/"))
+    found, _ = stored(tmp_path / "s.zip", tmp_path)
+    assert packer_reader.open(tmp_path / "o").classes == ("é", "\udcff\udcfe")
+    assert list(found) == ["é/1.png", "\udcff\udcfe/2.png"] or len(found) == 2
+
+
+def test_archives_that_lead_out_are_said_and_other_files_counted(tmp_path: Path) -> None:
+    members = {"../n1.tar": tar_of({"1.png": png(1)}), "/abs/x.txt": b"x", "a/1.png": png(1)}
+    (tmp_path / "s.tar").write_bytes(tar_of(members))
+    found, errors = stored(tmp_path / "s.tar", tmp_path)
+    assert (list(found), [error["name"] for error in errors]) == (["a/1.png"], ["../n1.tar"])
+    assert packer_reader.open(tmp_path / "o").manifest.source["ignored"] == {".txt": 1}
+
+
+@pytest.mark.parametrize("size", ["-512", "-1536", "-2048"])
+def test_a_member_of_negative_size_ends_the_list(size: str, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for number in range(3):
+            info = tarfile.TarInfo(f"{number}.png")
+            info.size = len(png(number))
+            if number == 1:
+                info.pax_headers = {"size": size}
+            tar.addfile(info, io.BytesIO(png(number)))
+    (tmp_path / "s.tar").write_bytes(buffer.getvalue())
+    found, errors = stored(tmp_path / "s.tar", tmp_path)
+    assert "0.png" in found
+    assert len(errors) == 1
+
+
+def test_a_bomb_of_archives_is_not_unrolled(tmp_path: Path) -> None:
+    inner = tar_of({"1.png": png(1)})
+    data = bytearray(zip_of({f"{n:02}.tar": inner if n == 0 else b"" for n in range(20)}, zipfile.ZIP_STORED))
+    for _ in range(2):  # all entries of the list point at the first member
+        place, first = 0, None
+        while (place := data.find(b"PK\x01\x02", place + 1)) > 0:
+            first = first or bytes(data[place + 16 : place + 28])
+            data[place + 16 : place + 28] = first
+            data[place + 42 : place + 46] = bytes(4)
+    (tmp_path / "s.zip").write_bytes(data)
+    found, errors = stored(tmp_path / "s.zip", tmp_path)
+    assert len(found) < 3
+    assert {error["class"] for error in errors} == {"corrupt"}
+
+
+@pytest.mark.parametrize("kind", ["long names", "a huge name"])
+def test_headers_made_to_hurt_are_one_line(kind: str, tmp_path: Path) -> None:
+    info = tarfile.TarInfo("././@LongLink")
+    info.type = tarfile.GNUTYPE_LONGNAME
+    info.size = 0 if kind == "long names" else 60 << 30
+    header = info.tobuf(tarfile.GNU_FORMAT)
+    path = tmp_path / "s.tar"
+    with path.open("wb") as file:
+        file.write(header * (5000 if kind == "long names" else 1))
+        file.truncate(file.tell() + 1024 if kind == "long names" else 61 << 30)
+    with pytest.raises(SourceError, match=r"it is no tar archive, or it is damaged|no images in"):
+        build(str(path), str(tmp_path / "o"), Recipe(), ONE)
+
+
+def test_a_split_that_is_only_an_archive_is_read(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    make_serials(root / "val", 4, "ab")
+    (root / "train.tar").write_bytes(tar_of(CLASSES))
+    assert build(str(root), str(tmp_path / "o"), Recipe(), ONE).splits == {"train": 6, "val": 4}
+
+
+def test_a_slash_behind_an_archive_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "s.tar").write_bytes(tar_of(CLASSES))
+    assert build(f"{tmp_path}/s.tar/", str(tmp_path / "o"), Recipe(), ONE).written == 6
+
+
+def test_reuse_compares_the_content_of_members(tmp_path: Path) -> None:
+    path, old = tmp_path / "s.tar", (1_000_000_000, 1_000_000_000)
+    for name, member in (("old", 3), ("new", 8)):
+        path.write_bytes(tar_of({"a/1.png": png(member)} | {f"a/{n}x.png": png(n) for n in range(member)}))
+        os.utime(path, ns=old)
+        reuse = {} if name == "old" else {"reuse": str(tmp_path / "old")}
+        build(str(path), str(tmp_path / name), Recipe(), Job(workers=1, **reuse))  # type: ignore[arg-type]
+    store = packer_reader.open(tmp_path / "new")
+    assert serial_of(store[store.find("a/1.png")]["image"]) == 8

@@ -254,3 +254,45 @@ def test_the_code_of_others_gives_one_line(
     done = run("build", "--from", f"python:{name}:make", tmp_path / "o", exit_code=2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+class Odd:
+    """Raises what no data set should."""
+
+    def __init__(self, error: Any) -> None:
+        self.error = error
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, number: int) -> Any:
+        if number == 1:
+            raise self.error
+        return png(number), number
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), RuntimeError("x"), MemoryError()])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_whatever_a_sample_raises_is_a_line(error: Any, workers: int, tmp_path: Path) -> None:
+    report = packer.write(Odd(error), str(tmp_path / "o"), workers=workers, recipe=Recipe(unit=1))
+    assert (report.written, report.errors) == (2, {"unreadable": 1})
+
+
+def test_an_exit_in_a_module_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert "raised SystemExit" in run("build", "--from", "python:leaves:x", tmp_path / "o", exit_code=2).stderr
+
+
+def test_pixels_of_another_shape_are_other_pixels(tmp_path: Path) -> None:
+    packer.write([{"image": np.zeros((10, 20, 3), np.uint8)}], str(tmp_path / "old"), job=Job(workers=1))
+    job = Job(workers=1, reuse=str(tmp_path / "old"))
+    packer.write([{"image": np.zeros((20, 10, 3), np.uint8)}], str(tmp_path / "new"), job=job)
+    assert packer_reader.open(tmp_path / "new")[0]["image"].shape == (20, 10, 3)
+
+
+@pytest.mark.parametrize("data", [bytearray(png(5)), memoryview(png(5))])
+def test_bytes_may_come_as_buffers(data: Any, tmp_path: Path) -> None:
+    packer.write([{"image": {"bytes": data}}, {"image": data}], str(tmp_path / "o"), job=Job(workers=1))
+    assert serial_of(packer_reader.open(tmp_path / "o")[1]["image"]) == 5

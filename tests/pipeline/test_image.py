@@ -7,6 +7,7 @@ import struct
 import zlib
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -251,3 +252,27 @@ def test_sixteen_bits_are_kept_exactly() -> None:
     half = raw(data, bits=16, gray=True, resize=(30, 32), fit="stretch")
     assert half.dtype == np.uint16
     assert abs(int(half[10, 10, 0]) - int(deep[20:22, 20:22].mean())) < 600
+
+
+@pytest.mark.parametrize("kind", [".tif", ".ppm", ".png"])
+def test_sixteen_bit_colours_of_every_format_are_kept_or_scaled(kind: str) -> None:
+    deep = np.random.default_rng(0).integers(0, 65536, (20, 30, 3), np.uint16)
+    data = cv2.imencode(kind, deep[..., ::-1])[1].tobytes()
+    assert (raw(data, bits=16) == deep).all()
+    assert (raw(data) == (deep.astype(np.uint32) + 128) // 257).all()
+
+
+def test_sixteen_bit_gray_maps_are_kept_or_scaled() -> None:
+    deep = np.random.default_rng(0).integers(0, 65536, (20, 30), np.uint16)
+    data = cv2.imencode(".pgm", deep)[1].tobytes()
+    assert (raw(data, bits=16, gray=True)[..., 0] == deep).all()
+    assert (raw(data, gray=True)[..., 0] == (deep.astype(np.uint32) + 128) // 257).all()
+
+
+def test_sixteen_bit_jpeg_2000_is_read_as_eight_and_refused_as_sixteen() -> None:
+    data = encoded(QUADS, "JPEG2000")
+    box = data.index(b"ihdr") + 14
+    deep = data[:box] + b"\x0f" + data[box + 1 :]  # it says 16 bits
+    with pytest.raises(SampleError, match="colours of 16 bits are not read from this format"):
+        raw(deep, bits=16)
+    assert (raw(data) == QUADS).all()

@@ -12,6 +12,17 @@ from packer_reader.errors import WorkerError
 from tests.contracts.runner import RunnerContract
 
 
+class UnreadableError(Exception):
+    """Cannot be made again from its arguments."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(one + two)
+
+
+def raise_unreadable() -> None:
+    raise UnreadableError(1, 2)
+
+
 class TestSerial(RunnerContract):
     name = "serial"
 
@@ -37,7 +48,23 @@ class TestProcesses(RunnerContract):
                 runner.submit(lambda: 0).result()
             with pytest.raises(RuntimeError, match="pickle"):
                 runner.submit(eval, "lambda: 0").result()
+            with pytest.raises(RuntimeError, match="a worker's answer cannot be read"):
+                runner.submit(raise_unreadable).result()
             assert runner.submit(int, 3).result() == 3
+
+    def test_a_server_that_dies_is_started_again(self) -> None:
+        with ProcessRunner(2) as runner:
+            number = runner.submit(os.getppid).result()
+            os.kill(number, signal.SIGKILL)
+            with pytest.raises(WorkerError, match="was ended|did not start|ended with"):
+                runner.submit(signal.raise_signal, signal.SIGKILL).result()
+            results: list[int] = []
+            while not results:
+                try:
+                    results.append(runner.submit(int, 3).result(timeout=30))
+                except WorkerError:
+                    continue
+            assert results == [3]
 
     def test_killing_ends_what_runs(self) -> None:
         runner = ProcessRunner(2)

@@ -9,6 +9,7 @@ import pytest
 
 import packer_reader
 from packer import Job, Recipe, build
+from packer_reader.check import check_store
 from packer_reader.errors import OutputError, UsageError
 from tests.conftest import make_photos
 from tests.faults import tree
@@ -43,6 +44,8 @@ def test_sizes_and_splits_nest(tmp_path: Path) -> None:
     source = make_photos(tmp_path / "src", 40)
     build(str(source), str(tmp_path / "o"), recipes(16, 32, val=0.3), ONE)
     assert len(packer_reader.open(tmp_path / "o" / "16", split="val")) > 0
+    assert len(packer_reader.open(tmp_path / "o", split="32/train")) > 0
+    assert list(check_store(tmp_path / "o" / "16" / "val", full=True)) == []
     assert (tmp_path / "o" / "32" / "README.md").read_text().count("- split:") == 2
     with pytest.raises(OutputError, match="exists already"):
         build(str(source), str(tmp_path / "o"), recipes(16, 32, val=0.3), ONE)

@@ -13,7 +13,7 @@ import pytest
 import packer_reader
 from packer import Job, Recipe, build
 from packer.sources.files import read_ref
-from packer_reader.errors import NotAStoreError, SourceError, UsageError
+from packer_reader.errors import DamageError, NotAStoreError, OutputError, SourceError, UsageError
 from tests.conftest import make_photos, make_serials, serial_of
 from tests.faults import flip_byte, tree
 
@@ -233,3 +233,27 @@ def test_hashed_names_can_be_reused_and_withheld_ones_cannot(tmp_path: Path) -> 
     assert report.reused == 10
     with pytest.raises(UsageError, match="built with --source-names none"):
         build(str(source), str(tmp_path / "p"), Recipe(), Job(workers=1, reuse=str(tmp_path / "none")))
+
+
+def test_a_damaged_column_is_not_copied_from(tmp_path: Path) -> None:
+    source = make_photos(tmp_path / "src", 10)
+    build(str(source), str(tmp_path / "old"), Recipe(), ONE)
+    flip_byte(tmp_path / "old" / "columns" / "height.col", -3)
+    with pytest.raises(DamageError, match="column 'height' is damaged: run `packer verify"):
+        build(str(source), str(tmp_path / "o"), Recipe(), Job(workers=1, reuse=str(tmp_path / "old")))
+
+
+def test_the_list_of_classes_in_a_store_stands_for_the_store(tmp_path: Path) -> None:
+    source = tmp_path / "s"
+    for name in ("a\\b", "new\nline", "é"):
+        make_serials(source / name, 2, "")
+    build(str(source), str(tmp_path / "o"), Recipe(), ONE)
+    classes = packer_reader.open(tmp_path / "o").classes
+    build(str(source), str(tmp_path / "p"), Recipe(), Job(workers=1, classes=str(tmp_path / "o" / "classes.txt")))
+    assert packer_reader.open(tmp_path / "p").classes == classes
+
+
+def test_unfinished_parts_may_not_lie_in_the_source(serials: Path, tmp_path: Path) -> None:
+    for tmp, message in ((serials / "a", "lies inside the source"), (tmp_path / "gone", "is no folder")):
+        with pytest.raises(OutputError, match=message):
+            build(str(serials), str(tmp_path / "o"), Recipe(), Job(workers=1, tmp=str(tmp)))
