@@ -92,9 +92,8 @@ def _pillow(data: bytes, *, gray: bool, max_pixels: int, bits: int) -> Picture:
                 wide = _deep(data, depth) if deep else None
                 if wide is not None:
                     pixels = turned(wide, turn if turn in TURNS else 1)
-                elif deep and bits == 16:
-                    raise SampleError("unsupported", f"colours of {depth} bits are not read from this format")
                 else:
+                    _check_bits(depth if deep else 8, bits)
                     pixels = _pixels(ImageOps.exif_transpose(image), stored=stored, codec=codec, gray=gray)
         except UnidentifiedImageError:
             raise _unidentified(data) from None
@@ -141,6 +140,11 @@ def _depth(data: bytes, image: Image.Image) -> int:
         at = box + 14 if box >= 0 else 42 if data[:2] == b"\xff\x4f" else -1
         return (data[at] & 0x7F) + 1 if 0 <= at < len(data) else 8
     return 8
+
+
+def _check_bits(depth: int, bits: int) -> None:
+    if bits == 16 and depth > 8:
+        raise SampleError("unsupported", f"colours of {depth} bits are not read from this format")
 
 
 def _deep(data: bytes, depth: int) -> Pixels | None:
