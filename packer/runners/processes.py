@@ -111,6 +111,7 @@ class ProcessRunner(Executor):
         try:
             self._serve_tasks()
         except BaseException as error:
+            self._ending = "kill"  # nothing more is taken
             for future in [*(t.future for t in self._waiting), *(w.task.future for w in self._workers if w.task)]:
                 if not future.done():
                     future.set_exception(WorkerError(f"the pool of workers failed ({error!r}): please report this"))
@@ -147,10 +148,9 @@ class ProcessRunner(Executor):
                 worker = idle.popleft() if idle else self._start()
                 worker.task = task
                 worker.line.send(task.call)
-            except BrokenPipeError:
-                continue  # it has died; that is heard in a moment
             except (EOFError, ConnectionError, BlockingIOError) as error:
-                task.future.set_exception(WorkerError(f"a worker process did not start ({error!r})"))
+                if worker is None:  # otherwise it has died, which is heard in a moment
+                    task.future.set_exception(WorkerError(f"a worker process did not start ({error!r})"))
             except Exception as error:  # noqa: BLE001 - a task that cannot be sent, or no process to be had
                 if worker is not None:
                     worker.task = None
