@@ -230,7 +230,7 @@ def build_scan(source: Path, folder: Path, repeats: int) -> None:
         "from packer.sources.imagefolder import ImageFolder\n"
         "with tempfile.TemporaryDirectory() as folder:\n"
         "    started = time.perf_counter()\n"
-        "    _, found = scan(ImageFolder((sys.argv[1],)), Path(folder) / 'refs', Job(runner='serial'))\n"
+        "    found = scan(ImageFolder((sys.argv[1],)), Path(folder) / 'refs', Job(runner='serial'))\n"
         "    print(time.perf_counter() - started)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, found.found)\n"
     )
