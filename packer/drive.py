@@ -7,19 +7,18 @@ sample that ends two workers is skipped.
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict, deque
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from packer.checksum import file_noted
 from packer.unit import SplitJob, UnitDone, convert_unit
 from packer.whereabouts import last_seen
 from packer_reader.errors import SampleError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from packer.output.journal import Journal, ShardDone
     from packer.sinks.base import Sink
@@ -60,11 +59,11 @@ class Lane:
         """Drop units that were never done, and those whose files are gone or damaged, from the journal."""
         units = self.journal.units
         for unit, done in list(units.items()):
-            if not _as_noted(self.job.rows_path(unit), done.rows):
+            if file_noted(self.job.rows_path(unit)) != done.rows:
                 del units[unit]
         self.settled = self.sink.settled(self.journal)
         for unit, done in list(units.items()):
-            if unit not in self.settled and not _as_noted(self.job.data_path(unit), done.data):
+            if unit not in self.settled and file_noted(self.job.data_path(unit)) != done.data:
                 del units[unit]
 
     def take(self, unit: int) -> list[ShardPlan]:
@@ -229,15 +228,3 @@ class Drive:
     def _submit_shard(self, lane: int, plan: ShardPlan) -> None:
         task = self.executor.submit(self.lanes[lane].sink.assemble(), self.lanes[lane].job, plan)
         self._flying[task] = _Task(lane=lane, plan=plan)
-
-
-def _as_noted(path: Path, noted: tuple[int, int]) -> bool:
-    """Whether a file has the size and CRC-32 that the journal gives."""
-    try:
-        with path.open("rb") as file:
-            crc = 0
-            while chunk := file.read(1 << 22):
-                crc = zlib.crc32(chunk, crc)
-            return (file.tell(), crc) == noted
-    except OSError:
-        return False

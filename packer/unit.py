@@ -7,7 +7,6 @@ A unit leaves two files in the staging folder: `N.data`, samples in the containe
 from __future__ import annotations
 
 import json
-import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from packer.checksum import content_hash, noted
 from packer.plan import Plan
 from packer.sample import Problem
 from packer.sinks.fragment import FRAGMENTS
 from packer.sources.refs import RefTable
-from packer.stored import Opened, StoredSample, content_hash, public_name, stored_sample
+from packer.stored import Opened, StoredSample, public_name, stored_sample
 from packer.whereabouts import Whereabouts
 from packer_reader.errors import SampleError
 from packer_reader.format.columns import COLUMN_MAGIC, frame_bytes, join_strings
@@ -102,9 +102,9 @@ class UnitDone:
     name_bytes: int
     """Of the written samples' source names."""
     data: tuple[int, int]
-    """Bytes and CRC-32 of the fragment."""
+    """Bytes and checksum of the fragment."""
     rows: tuple[int, int]
-    """Bytes and CRC-32 of the rows."""
+    """Bytes and checksum of the rows."""
     problem: str | None = None
     """The first skipped sample, in words."""
     reused: int = 0
@@ -250,8 +250,8 @@ def _finish(job: SplitJob, fragment: Fragment, rows: _Rows, whole: Skipped) -> U
         skipped=len(problems),
         source_bytes=whole.source_bytes,
         name_bytes=len(arrays["name.bytes"]),
-        data=(fragment.bytes, fragment.crc),
-        rows=(len(frame), zlib.crc32(frame)),
+        data=(fragment.bytes, fragment.checksum.intdigest()),
+        rows=noted(frame),
         problem=whole.first,
         reused=rows.reused,
     )

@@ -66,9 +66,10 @@ MAY_IMPORT = {
         "packer.sinks.base",
         "packer.unit",
     },
-    "packer.sinks": SHARED | {"packer.sinks", "packer.rows", "packer.unit", "packer.output.journal"},
+    "packer.sinks": SHARED | {"packer.checksum", "packer.sinks", "packer.rows", "packer.unit", "packer.output.journal"},
     "packer.unit": SHARED
     | {
+        "packer.checksum",
         "packer.plan",
         "packer.sample",
         "packer.sinks.fragment",
@@ -77,7 +78,7 @@ MAY_IMPORT = {
         "packer.reuse",
         "packer.whereabouts",
     },
-    "packer.drive": SHARED | {"packer.unit", "packer.whereabouts", "packer.output.journal"},
+    "packer.drive": SHARED | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.output.journal"},
     "packer.cli": SHARED | {"packer"},
     "packer": SHARED | {"packer"},
 }
@@ -87,7 +88,7 @@ HOMES = {
     "click": ("packer.cli",),
     "tqdm": ("packer.cli.progress",),
     "tarfile": ("packer.sources.archive", "packer_reader.check"),
-    "xxhash": ("packer.stored",),
+    "xxhash": ("packer.checksum",),
     "zipfile": ("packer.sources.archive",),
     "lmdb": ("packer.sinks.lmdb", "packer_reader.stores.lmdb"),
     "msgpack": ("packer_reader.format.record",),

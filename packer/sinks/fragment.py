@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from packer.checksum import Checksum
 from packer_reader.format.record import PACK_BELOW, PACK_TARGET, encode_sample, pack_samples
 from packer_reader.format.tar import BLOCK, member_header, member_name, member_size
 
@@ -20,6 +21,8 @@ __all__ = ["FRAGMENTS", "Fragment", "LmdbFragment", "TarFragment"]
 
 Array = npt.NDArray[Any]
 
+_BUFFER = 1 << 17
+"""Bytes: samples of 20 kB are written several at a time, which halves the cost; larger ones are not copied first."""
 _EMPTY_PACK, _RECORD = 5, 10
 """Bytes of a shared value's header, and of what stands before each of its maps."""
 
@@ -29,14 +32,14 @@ class Fragment:
 
     def __init__(self, path: Path, suffixes: Sequence[str]) -> None:
         """Begin an empty fragment, replacing an older one."""
-        self._file: BinaryIO = path.open("wb", buffering=1 << 20)  # a sample of 20 kB costs 6 us instead of 13
+        self._file: BinaryIO = path.open("wb", buffering=_BUFFER)
         self._suffixes = tuple(suffixes)
         self._keys: list[int] = []
         self._offsets: list[list[int]] = []
         self._sizes: list[list[int]] = []
         self._crcs: list[list[int]] = []
         self.bytes = 0
-        self.crc = 0
+        self.checksum = Checksum()
 
     def __enter__(self) -> Self:
         return self
@@ -75,10 +78,11 @@ class Fragment:
         self._sizes.append([len(blob) for blob in blobs])
         self._crcs.append([zlib.crc32(blob) for blob in blobs])
 
-    def _write(self, data: bytes) -> None:
-        self._file.write(data)
-        self.bytes += len(data)
-        self.crc = zlib.crc32(data, self.crc)
+    def _write(self, *parts: bytes) -> None:
+        for part in parts:
+            self._file.write(part)
+            self.checksum.update(part)
+            self.bytes += len(part)
 
 
 class TarFragment(Fragment):
@@ -98,7 +102,7 @@ class TarFragment(Fragment):
             place += member_size(len(blob))
         self._note(key, offsets, blobs)
         self._lengths.append(place - self.bytes)
-        self._write(b"".join(parts))
+        self._write(*parts)
 
     def arrays(self) -> dict[str, Array]:
         """Index rows, and `length`: bytes of each sample's members."""

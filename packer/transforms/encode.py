@@ -62,9 +62,9 @@ def _webp(pixels: Pixels, quality: int) -> bytes:
 
 
 def _npy(pixels: Pixels, _: int) -> bytes:
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, pixels, version=(1, 0), allow_pickle=False)
-    return buffer.getvalue()
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(pixels))
+    return b"".join([header.getvalue(), pixels.data])
 
 
 _ENCODERS: dict[str, Callable[[Pixels, int], bytes]] = {"jpg": _jpg, "png": _png, "webp": _webp, "npy": _npy}
