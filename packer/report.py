@@ -38,7 +38,7 @@ class Report:
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds spent on `scan`, `start` (waiting for workers to load), `convert`, `finish` (columns, sync, rename)."""
     reused: int = 0
-    """Samples copied from the store of `--reuse` without reading their source."""
+    """Samples copied from the store of `--reuse`."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Stored bytes by size; empty with one size."""
     manifests: tuple[Manifest, ...] = field(repr=False, default=())
