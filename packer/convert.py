@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from packer.report import Report
+    from packer.reuse import Reuse
     from packer.sinks.base import Sink
     from packer.sources.base import Listing, Source
     from packer.split import Split
@@ -138,6 +139,8 @@ class _Build:
     recipes: list[Recipe]
     """One per size."""
     versions: Mapping[str, str]
+    reuses: dict[str, Reuse] = field(default_factory=dict)
+    """By size, what can be copied from an earlier store."""
 
 
 def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, run: Run) -> dict[str, list[Manifest]]:
@@ -156,6 +159,11 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
             "versions": whole.versions,
         }
     )
+    if job.reuse is not None:
+        for recipe in recipes:
+            made = MadeBy(recipe, choose_codec(recipe, listing.suffixes), whole.versions)
+            name = size_name(recipe.resize)
+            whole.reuses[name] = plan_reuse(job.reuse, made, whole.refs, staging.path / f"reuse-{name}.bin")
     splits = divide(recipes[0], listing, whole.refs)
     executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable or staging.cut_off)
     room = Room(len(whole.refs), staging.store, run.workers)
@@ -243,10 +251,8 @@ def _target(whole: _Build, split: Split, recipe: Recipe) -> StoreTarget:
         work=work,
         units=staging.units(name),
         labelled=listing.labelled,
+        reuse=whole.reuses.get(size_name(recipe.resize)),
     )
-    if whole.job.reuse is not None:
-        made = MadeBy(recipe, job.codec, whole.versions)
-        job = replace(job, reuse=plan_reuse(whole.job.reuse, made, whole.refs, work / "reuse.bin"))
     return StoreTarget(job, folder, split.name or DEFAULT_PREFIX)
 
 

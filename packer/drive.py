@@ -52,8 +52,6 @@ class Lane:
     journal: Journal
     left: dict[int, int] = field(default_factory=dict)
     """Samples of a unit that lie in no finished shard yet."""
-    settled: set[int] = field(default_factory=set)
-    """Units that need no fragment any more."""
 
     def forget_damaged(self) -> None:
         """Drop units that were never done, and those whose files are gone or damaged, from the journal."""
@@ -61,9 +59,9 @@ class Lane:
         for unit, done in list(units.items()):
             if file_noted(self.job.rows_path(unit)) != done.rows:
                 del units[unit]
-        self.settled = self.sink.settled(self.journal)
+        settled = self.sink.settled(self.journal)  # they need no fragment any more
         for unit, done in list(units.items()):
-            if unit not in self.settled and file_noted(self.job.data_path(unit)) != done.data:
+            if unit not in settled and file_noted(self.job.data_path(unit)) != done.data:
                 del units[unit]
 
     def take(self, unit: int) -> list[ShardPlan]:

@@ -1,4 +1,4 @@
-"""What a build takes of the machine: workers, memory, disk; decided and checked before it starts."""
+"""What a build takes of the machine: workers and memory, decided before it starts; disk, from its first unit."""
 
 from __future__ import annotations
 

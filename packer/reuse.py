@@ -19,7 +19,7 @@ import numpy.typing as npt
 from packer.stored import Facts, StoredSample, public_name, with_label
 from packer_reader.errors import DamageError, NotAStoreError, StoreError, UsageError
 from packer_reader.format.names import column_file
-from packer_reader.stores.open import bare_store, has_manifest, read_manifest
+from packer_reader.stores.open import bare_store, read_manifest, store_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +38,6 @@ _IMAGE = ("resize", "sizes", "fit", "upscale", "gray", "bits", "exact", "encode"
 """What of a recipe shapes the bytes of an image; all else may differ."""
 _COPIED = ("height", "width", "moments", "source_codec", "source_size", "source_hash")
 """Columns of a sample that are copied with its image."""
-_DEEP = 3
-"""Levels of folders: the path itself, sizes, splits."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +129,10 @@ def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> Reuse:
     Raises:
         UsageError: nothing there was made by such a recipe; the difference is named.
     """
-    folders = _stores(Path(path), _DEEP)
-    if not folders:
-        raise NotAStoreError(f"--reuse {path!r} is no complete store: give a folder that `packer build` wrote")
+    try:
+        folders = store_folders(Path(path))
+    except NotAStoreError as error:
+        raise NotAStoreError(f"--reuse: {error}") from None
     found = {folder: read_manifest(folder) for folder in folders}
     differences = {folder: _differences(manifest, made) for folder, manifest in found.items()}
     fitting = [folder for folder in folders if not differences[folder]]
@@ -147,14 +146,6 @@ def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> Reuse:
     places = _match(refs, [bare_store(folder, found[folder]) for folder in fitting])
     places.astype("<i8").tofile(table)
     return Reuse(tuple(str(folder.absolute()) for folder in fitting), table)
-
-
-def _stores(path: Path, levels: int) -> list[Path]:
-    if has_manifest(path):
-        return [path]
-    if levels == 1 or not path.is_dir():
-        return []
-    return [store for folder in sorted(path.iterdir()) if folder.is_dir() for store in _stores(folder, levels - 1)]
 
 
 def _differences(manifest: Manifest, made: MadeBy) -> list[str]:

@@ -112,7 +112,7 @@ class UnitDone:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class _Shared:
     """What is the same for a unit at every size."""
 
     unit: int
@@ -198,7 +198,7 @@ def convert_unit(
                 columns.reused += samples[number].copied
     source_bytes = sum(ref.size for ref in refs)
     return [
-        _finish(jobs[number], fragment, columns, Skipped(unit, source_bytes, problems, first_problem))
+        _finish(jobs[number], fragment, columns, _Shared(unit, source_bytes, problems, first_problem))
         for number, fragment, columns in zip(wanted, fragments, rows, strict=True)
     ]
 
@@ -238,7 +238,7 @@ def open_sample(job: SplitJob, ref: Ref) -> Opened:
     return Opened(raw, content_hash(raw.image))
 
 
-def _finish(job: SplitJob, fragment: Fragment, rows: _Rows, whole: Skipped) -> UnitDone:
+def _finish(job: SplitJob, fragment: Fragment, rows: _Rows, whole: _Shared) -> UnitDone:
     unit, problems = whole.unit, whole.problems
     meta = {"problems": [problem.to_json() for problem in problems]}
     arrays = fragment.arrays() | rows.arrays(job)

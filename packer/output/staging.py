@@ -77,9 +77,7 @@ class Staging:
             self.path.rename(gone)
         except OSError:
             gone = self.path
-        shutil.rmtree(gone, ignore_errors=True)
-        if self._fragments:
-            shutil.rmtree(self._fragments, ignore_errors=True)
+        _remove(gone)
 
     def _choose_fragments(self) -> None:
         """Use the place of the run before, unless another one is asked for; nothing is left at the old one."""
@@ -98,7 +96,7 @@ class Staging:
         """Remove what builds that were killed while they cleaned up have left beside this folder."""
         for remains in self.path.parent.glob(f"{glob.escape(self.path.name)}.[0-9]*"):
             if not Path(f"/proc/{remains.suffix[1:]}").exists():
-                shutil.rmtree(remains, ignore_errors=True)
+                _remove(remains)
 
     def _recover(self) -> None:
         """Find out how far an earlier publication came: the mark says what was about to get the target's name."""
@@ -129,7 +127,7 @@ class Staging:
         return self.path / "ready"
 
     def clear(self) -> None:
-        """Remove everything but the lock."""
+        """Remove everything but the lock, and the note of where fragments lie."""
         for entry in self.path.iterdir():
             if entry.name in {"lock", "tmp"}:
                 continue
@@ -189,6 +187,14 @@ class Staging:
                 f"an interrupted build of {str(self._target)!r} differs in {'; '.join(differences)}: repeat the "
                 f"earlier command to finish it, or give --no-resume to start over"
             )
+
+
+def _remove(staging: Path) -> None:
+    """Remove a staging folder; first the fragments elsewhere, of which only its note tells."""
+    note = staging / "tmp"
+    if note.exists():
+        shutil.rmtree(os.fsdecode(note.read_bytes()), ignore_errors=True)
+    shutil.rmtree(staging, ignore_errors=True)
 
 
 def _made(folder: Path) -> Path:

@@ -19,10 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from packer.sample import RawSample, Ref
 from packer.sources.base import Listing
+from packer.sources.pixels import pixels_or_bytes
 from packer.sources.refs import Common, Places
 from packer_reader.errors import PackerError, SampleError, SourceError, UsageError
 from packer_reader.format.columns import canonical_json
@@ -119,7 +118,7 @@ class PythonDataset:
         try:
             sample = self._own[ref.place]
             image, label = sample[self.image], -1 if self.label is None else sample[self.label]
-            pixels = _pixels_or_bytes(image)
+            pixels = pixels_or_bytes(image)
         except SampleError:
             raise
         except _ANYTHING as error:
@@ -142,7 +141,7 @@ class PythonDataset:
     def _suffix(self, number: int) -> str:
         """What a sample's image would be called as a file: JPEG and WebP stay what they are, all else is lossless."""
         try:
-            image = _pixels_or_bytes(self._own[number][self.image])
+            image = pixels_or_bytes(self._own[number][self.image])
         except _ANYTHING:
             return ".png"  # it will be that sample's failure
         head = image[:12] if isinstance(image, bytes) else b""
@@ -280,42 +279,3 @@ def _class_names(dataset: Any, label: Any) -> tuple[str, ...]:
     feature = (getattr(dataset, "features", None) or {}).get(label)
     names = getattr(feature, "names", None) or getattr(dataset, "classes", None) or ()
     return tuple(map(str, names))
-
-
-def _pixels_or_bytes(image: Any) -> Any:
-    """Encoded bytes, or an array (h, w) or (h, w, c)."""
-    if isinstance(image, Mapping):  # an undecoded image of Hugging Face
-        data = image.get("bytes")
-        if data is None:
-            with open(image["path"], "rb") as file:  # noqa: PTH123
-                data = file.read()
-        image = data
-    if isinstance(image, bytes | bytearray | memoryview):
-        return bytes(image)
-    if hasattr(image, "detach"):  # a tensor has its channels first
-        pixels = np.asarray(image.detach().cpu())
-        pixels = pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels
-    elif hasattr(image, "getbands"):
-        pixels = _pillow_pixels(image)
-    else:
-        pixels = np.asarray(image)
-    if pixels.dtype not in {np.dtype(np.uint8), np.dtype(np.uint16)} or pixels.ndim not in {2, 3}:
-        what = f"{pixels.dtype} of {pixels.ndim} dimensions"
-        raise SampleError("unsupported", f"the image is {what}, it must be uint8 or uint16 of 2 or 3")
-    return np.ascontiguousarray(pixels)
-
-
-_UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
-"""EXIF orientation to the number of Pillow's transposition that undoes it."""
-
-
-def _pillow_pixels(image: Any) -> Any:
-    """Pixels of a Pillow image by the rules for files: upright, alpha dropped, palettes as colours."""
-    turn = image.getexif().get(0x0112, 1)
-    if turn in _UPRIGHT:
-        image = image.transpose(_UPRIGHT[turn])
-    if image.mode in {"I", "F"}:
-        raise SampleError("unsupported", f"a Pillow image of mode {image.mode} has no known range")
-    if image.mode in {"P", "PA", "LA", "RGBA"}:
-        return np.asarray(image.convert("RGBA"))[..., :3]
-    return np.asarray(image if image.mode in {"RGB", "L", "I;16"} else image.convert("RGB"))

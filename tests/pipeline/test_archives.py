@@ -290,7 +290,7 @@ def test_names_of_linux_zips_are_those_of_the_file_system(tmp_path: Path) -> Non
     (tmp_path / "s.zip").write_bytes(data.replace(b"aa/", "é/".encode()).replace(b"bb/", b"\xff\xfe/"))
     found, _ = stored(tmp_path / "s.zip", tmp_path)
     assert packer_reader.open(tmp_path / "o").classes == ("é", "\udcff\udcfe")
-    assert list(found) == ["é/1.png", "\udcff\udcfe/2.png"] or len(found) == 2
+    assert set(found) == {"é/1.png", "\udcff\udcfe/2.png"}
 
 
 def test_archives_that_lead_out_are_said_and_other_files_counted(tmp_path: Path) -> None:

@@ -32,13 +32,12 @@ class TestProcesses(RunnerContract):
 
     def test_a_death_fails_its_own_task_and_is_named(self) -> None:
         with ProcessRunner(2) as runner:
-            number = runner.submit(os.getpid).result()
             deadly = runner.submit(signal.raise_signal, signal.SIGKILL)
             others = [runner.submit(abs, -n) for n in range(20)]
             with pytest.raises(WorkerError, match=r"worker process \d+ was ended by SIGKILL") as caught:
                 deadly.result()
             assert [other.result() for other in others] == list(range(20))
-            assert caught.value.process >= number - 1_000_000
+            assert str(caught.value).startswith(f"worker process {caught.value.process} ")
             with pytest.raises(WorkerError, match="ended with exit code 3"):
                 runner.submit(os._exit, 3).result()
 

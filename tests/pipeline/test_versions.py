@@ -204,7 +204,7 @@ def test_a_store_of_another_recipe_is_not_reused(options: dict[str, Any], differ
 
 
 def test_no_store_to_reuse_is_said(serials: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotAStoreError, match="--reuse .* is no complete store"):
+    with pytest.raises(NotAStoreError, match="--reuse: .* is no complete store"):
         build(str(serials), str(tmp_path / "o"), Recipe(), Job(workers=1, reuse=str(serials)))
 
 
