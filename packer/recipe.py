@@ -23,7 +23,7 @@ Fit = Literal["shorter", "longer", "stretch", "crop", "pad"]
 Encode = Literal["keep", "jpg", "png", "webp", "raw"]
 SourceNames = Literal["keep", "hash", "none"]
 
-UNIT = 256
+UNIT = 128
 """Samples that a worker converts at a time. Part of every recipe, never of the number of workers."""
 MAX_SIDE = 65_500
 """libjpeg's limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from typing import TYPE_CHECKING, Self
@@ -22,16 +23,21 @@ class Whereabouts:
         self._path, self._unit = _path(folder, os.getpid()), unit
 
     def __enter__(self) -> Self:
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(file, _NOTE.pack(-1, -1), 0)  # on a full disk this fails, where a mapped hole would kill
+            self._note = mmap.mmap(file, _NOTE.size)  # what is stored here outlives the process, without a call
+        finally:
+            os.close(file)
         return self
 
     def note(self, key: int) -> None:
         """Say that a sample comes next."""
-        os.pwrite(self._file, _NOTE.pack(self._unit, key), 0)
+        _NOTE.pack_into(self._note, 0, self._unit, key)
 
     def __exit__(self, *_: object) -> None:
-        os.pwrite(self._file, _NOTE.pack(-1, -1), 0)
-        os.close(self._file)
+        _NOTE.pack_into(self._note, 0, -1, -1)
+        self._note.close()
 
 
 def last_seen(folder: Path, process: int) -> tuple[int, int] | None:

@@ -1,7 +1,8 @@
 """The one resize: torch's antialiased interpolation, whose pixels agree with Pillow's within one level.
 
 It is the fastest exact one (3,800 images/s from 500x375 to 256x256 on one core, Pillow 1,000), for the builder and for
-decode-time crops alike.
+decode-time crops alike. `torch.nn.functional.interpolate` ends in the function called here; calling it straight,
+between numpy's views, saves 80 us an image of 340 between decodes (16 of 185 from a warm cache).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn.functional import interpolate
 
 __all__ = ["resize"]
 
 Pixels = npt.NDArray[Any]
+
+_antialiased: Any = torch._C._nn._upsample_bilinear2d_aa  # noqa: SLF001
+"""Source, size of the result, align_corners, factors of height and width where the sizes do not tell them."""
 
 
 def resize(pixels: Pixels, height: int, width: int, *, extent: tuple[float, float] | None = None) -> Pixels:
@@ -37,20 +40,12 @@ def resize(pixels: Pixels, height: int, width: int, *, extent: tuple[float, floa
     if wide:
         pixels = pixels.astype(np.float32)
     if not (pixels.flags.c_contiguous and pixels.flags.writeable):
-        pixels = np.array(pixels)
-    source: Any = torch.from_numpy(pixels)
-    # The view must look channels-last to torch, batch stride included: its kernel for that takes a third to a half of
-    # the time.
-    source = source[None].permute(0, 3, 1, 2)
-    same: dict[str, Any] = {"mode": "bilinear", "antialias": True, "align_corners": False}
-    if extent is None:
-        scaled = interpolate(source, size=(height, width), **same)
-    else:
-        # torch takes the floor of side times factor: the nudge keeps a whole number from being missed by rounding.
-        factors = tuple(size / side * (1 + 1e-12) for size, side in zip((height, width), extent, strict=True))
-        scaled = interpolate(source, scale_factor=factors, recompute_scale_factor=False, **same)
-    scaled = scaled[0, :, :height, :width].permute(1, 2, 0)
+        pixels = np.array(pixels, order="C")
+    # The view must look channels-last to torch, batch stride included (a reshape, not [None], whose stride is 0): its
+    # kernel for that takes a third to a half of the time.
+    source = torch.from_numpy(pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2))
+    factors = (None, None) if extent is None else (height / extent[0], width / extent[1])
+    scaled: Pixels = _antialiased(source, (height, width), False, *factors).numpy()[0].transpose(1, 2, 0)
     if wide:
-        scaled = scaled.round().clamp(0, 65535)
-    result: Pixels = scaled.contiguous().numpy()
-    return result.astype(np.uint16) if wide else result
+        scaled = scaled.round().clip(0, 65535).astype(np.uint16)
+    return np.ascontiguousarray(scaled)

@@ -6,7 +6,8 @@ import errno
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TarSink", "assemble_shard"]
 
-_COPY = 1 << 22
+_COPY = 1 << 19
 """Bytes copied at a time."""
 
 
@@ -125,14 +126,7 @@ def assemble_shard(job: SplitJob, plan: ShardPlan, folder: Path, prefix: str) ->
                 rows = read_rows(job.rows_path(run.unit), job.suffixes)
                 start, stop = _byte_range(rows, run.first, run.stop)
                 parts.append(shifted(rows.index, run.first, run.stop, place - start))
-                with job.data_path(run.unit).open("rb") as fragment:
-                    fragment.seek(start)
-                    for size in _steps(stop - start):
-                        chunk = fragment.read(size)
-                        _check_whole(chunk, size, job.data_path(run.unit))
-                        digest.update(chunk)
-                        out.write(chunk)
-                        place += len(chunk)
+                place += _copy(job.data_path(run.unit), start, stop, out, digest)
             digest.update(END)
             out.write(END)
         partial.rename(path)
@@ -146,13 +140,22 @@ def assemble_shard(job: SplitJob, plan: ShardPlan, folder: Path, prefix: str) ->
     )
 
 
-def _check_whole(chunk: bytes, size: int, path: Path) -> None:
-    if len(chunk) != size:
-        raise OSError(errno.EIO, "a fragment was cut short", str(path))
+def _copy(path: Path, start: int, stop: int, out: BinaryIO, digest: Any) -> int:
+    """Append bytes of a fragment to a shard and hash them in passing, a piece at a time that stays in the cache."""
+    with path.open("rb", buffering=0) as fragment:
+        fragment.seek(start)
+        for place in range(start, stop, _COPY):
+            piece = memoryview(_buffer())[: min(_COPY, stop - place)]
+            if fragment.readinto(piece) != len(piece):
+                raise OSError(errno.EIO, "a fragment was cut short", str(path))
+            digest.update(piece)
+            out.write(piece)
+    return stop - start
 
 
-def _steps(total: int) -> list[int]:
-    return [min(_COPY, total - done) for done in range(0, total, _COPY)]
+@lru_cache(maxsize=1)
+def _buffer() -> bytearray:
+    return bytearray(_COPY)
 
 
 def _byte_range(rows: UnitRows, first: int, stop: int) -> tuple[int, int]:
