@@ -11,13 +11,14 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from packer.sources.refs import map_array
 from packer.stored import Facts, StoredSample, public_name, with_label
-from packer_reader.errors import DamageError, NotAStoreError, StoreError, UsageError
+from packer_reader.errors import DamageError, NotAStoreError, SampleError, StoreError, UsageError
 from packer_reader.format.names import column_file
 from packer_reader.stores.open import bare_store, read_manifest, store_folders
 
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Store
 
+Ints = npt.NDArray[np.int64]
+
 __all__ = ["Copier", "MadeBy", "Reuse", "plan_reuse"]
 
 _IMAGE = ("resize", "sizes", "fit", "upscale", "gray", "bits", "exact", "encode", "quality", "max_pixels")
 """What of a recipe shapes the bytes of an image; all else may differ."""
-_COPIED = ("height", "width", "moments", "source_codec", "source_size", "source_hash")
-"""Columns of a sample that are copied with its image."""
+_NUMBERS = ("height", "width", "source_codec", "source_size")
+"""Columns of plain numbers that are copied with an image, beside `moments` and `source_hash`."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,24 @@ class Reuse:
 def _copier(reuse: Reuse, _inode: int, _mtime_ns: int) -> Copier:
     """By the table's file too, since a later build has the same paths."""
     stores = [bare_store(Path(path), read_manifest(Path(path))) for path in reuse.stores]
-    return Copier(stores, np.memmap(reuse.table, "<i8", "r") if reuse.table.stat().st_size else np.empty(0, "<i8"))
+    return Copier(stores, map_array(reuse.table, "<i8"))
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """The columns of a store that are copied with its images."""
+
+    numbers: tuple[npt.NDArray[Any], ...]
+    """height, width, source_codec, source_size."""
+    moments: npt.NDArray[np.uint64]
+    hashes: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, store: Store) -> _Copied:
+        """Map them."""
+        columns = store.columns
+        moments = np.ascontiguousarray(columns.numbers("moments")).view("<u8")
+        return cls(tuple(map(columns.numbers, _NUMBERS)), moments, columns.numbers("source_hash"))
 
 
 class Copier:
@@ -67,44 +87,67 @@ class Copier:
 
     def __init__(self, stores: Sequence[Store], table: npt.NDArray[np.int64]) -> None:
         """Take the stores and the table of a `Reuse`."""
-        self._stores, self._table = stores, table
+        self._stores, self._table = [(store, _Copied.of(store)) for store in stores], table
 
-    def unchanged(self, ref: Ref, job: SplitJob) -> StoredSample | None:
-        """A copy of what was made of the same file."""
-        number = int(self._table[ref.place])
-        return self._copy(number, ref, ref.label, job) if number >= 0 else None
+    def unchanged(self, refs: Sequence[Ref], job: SplitJob) -> list[StoredSample | None]:
+        """For each ref a copy of what was made of the same file; None where there is none, or it is damaged.
+
+        Taken for a unit at once, since looking a sample up costs as much as copying it. Images are views of the store.
+        """
+        numbers = self._table[[ref.place for ref in refs]]
+        found: list[StoredSample | None] = [None] * len(refs)
+        first = 0
+        for store, columns in self._stores:
+            places = np.flatnonzero((numbers >= first) & (numbers < first + len(store)))
+            inside = numbers[places] - first
+            chosen = [refs[place] for place in places.tolist()]
+            copies = _copies(store, columns, inside, chosen, [ref.label for ref in chosen], job=job)
+            for place, copy in zip(places.tolist(), copies, strict=True):
+                found[place] = copy
+            first += len(store)
+        return found
 
     def same_content(self, opened: Opened, job: SplitJob) -> StoredSample | None:
         """A copy of what was made of a file of this name with the same content."""
         raw = opened.raw
         number = -2 - int(self._table[raw.ref.place])
-        if number < 0:
-            return None
-        store, inside = self._find(number)
-        if store.columns.numbers("source_hash")[inside].tobytes() != opened.digest:
-            return None
-        return self._copy(number, raw.ref, raw.label, job)
-
-    def _find(self, number: int) -> tuple[Store, int]:
-        for store in self._stores:
-            if number < len(store):
-                return store, number
+        for store, columns in self._stores:
+            if 0 <= number < len(store):
+                if columns.hashes[number].tobytes() != opened.digest:
+                    return None
+                return _copies(store, columns, np.array([number]), [raw.ref], [raw.label], job=job)[0]
             number -= len(store)
-        raise AssertionError(number)
+        return None
 
-    def _copy(self, number: int, ref: Ref, label: int, job: SplitJob) -> StoredSample | None:
-        store, inside = self._find(number)
-        try:
-            image = bytes(store.read(np.array([inside]), [0])[0][0])
-        except StoreError:
-            return None  # damaged: converted again
-        height, width, moments, codec, source_size, source_hash = (
-            store.columns.numbers(name)[inside] for name in _COPIED
-        )
-        size = int(height), int(width)
-        sums = tuple(np.frombuffer(moments.tobytes(), "<u8").tolist())
-        facts = Facts(size, sums, int(codec), int(source_size), source_hash.tobytes(), label)
-        return StoredSample(with_label(job, image, size, ref.name, label), facts, copied=True)
+
+def _copies(
+    store: Store, columns: _Copied, numbers: Ints, refs: Sequence[Ref], labels: Sequence[int], *, job: SplitJob
+) -> list[StoredSample | None]:
+    """Copies of samples, each with its name and label of today; None for one that cannot be copied."""
+    height, width, codec, source_size = (column[numbers].tolist() for column in columns.numbers)
+    moments = map(tuple, columns.moments[numbers].tolist())
+    hashes = map(bytes, columns.hashes[numbers])
+    sizes = zip(height, width, strict=True)
+    facts = map(Facts, sizes, moments, codec, source_size, hashes, labels)
+    images = _images(store, numbers)
+    return [_copy(job, image, ref.name, fact) for image, ref, fact in zip(images, refs, facts, strict=True)]
+
+
+def _copy(job: SplitJob, image: Any, name: str, facts: Facts) -> StoredSample | None:
+    if image is None:
+        return None
+    try:
+        return StoredSample(with_label(job, image, facts.size, name, facts.label), facts, copied=True)
+    except SampleError:
+        return None  # converting it says why
+
+
+def _images(store: Store, numbers: Ints) -> list[Any]:
+    """Encoded images, checked by CRC; None for one that is damaged."""
+    try:
+        return [image for (image,) in store.read(numbers, [0])]
+    except StoreError:
+        return [None] if len(numbers) == 1 else [_images(store, one)[0] for one in numbers[:, None]]
 
 
 @dataclass(frozen=True)
@@ -167,7 +210,7 @@ def _check_columns(folder: Path, manifest: Manifest) -> None:
     Raises:
         DamageError: one is not.
     """
-    for name in (*_COPIED, "source_mtime_ns", "name"):
+    for name in (*_NUMBERS, "moments", "source_hash", "source_mtime_ns", "name"):
         listed = manifest.files.get(column_file(name), {})
         with (folder / column_file(name)).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != listed.get("sha256"):

@@ -19,7 +19,7 @@ from packer.checksum import content_hash, noted
 from packer.plan import Plan
 from packer.sample import Problem
 from packer.sinks.fragment import FRAGMENTS
-from packer.sources.refs import RefTable
+from packer.sources.refs import RefTable, map_array
 from packer.stored import Opened, StoredSample, public_name, stored_sample
 from packer.whereabouts import Whereabouts
 from packer_reader.errors import SampleError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from packer.recipe import Recipe
-    from packer.reuse import Copier, Reuse
+    from packer.reuse import Reuse
     from packer.sample import Ref
     from packer.sinks.fragment import Fragment
     from packer.sources.base import Source
@@ -174,16 +174,16 @@ def convert_unit(
     keys, refs = first.plan.keys(unit).tolist(), _refs(first, unit)
     problems, first_problem = list[Problem](), None
     rows = [_Rows() for _ in wanted]
-    copiers = [job.reuse.open() if job.reuse is not None else None for job in jobs]
+    earlier = [_Earlier(job, refs) if job.reuse is not None else None for job in jobs]
     with ExitStack() as stack:
         at = stack.enter_context(Whereabouts(first.work, unit))
         for number in wanted:
             jobs[number].data_path(unit).parent.mkdir(parents=True, exist_ok=True)
         fragments = [stack.enter_context(_fragment(jobs[number], unit)) for number in wanted]
-        for key, ref in zip(keys, refs, strict=True):
+        for place, (key, ref) in enumerate(zip(keys, refs, strict=True)):
             at.note(key)
             try:
-                samples = _convert(jobs, copiers, ref, crashed=key in crashed)
+                samples = _convert(jobs, earlier, ref, place, crashed=key in crashed)
             except SampleError as error:
                 name = public_name(ref.name, first.recipe.source_names)
                 problems.append(Problem(name, error.failure, error.reason, key))
@@ -207,8 +207,17 @@ def _fragment(job: SplitJob, unit: int) -> Fragment:
     return FRAGMENTS[job.recipe.container](job.data_path(unit), job.suffixes)
 
 
+class _Earlier:
+    """What an earlier store has of a unit."""
+
+    def __init__(self, job: SplitJob, refs: Sequence[Ref]) -> None:
+        assert job.reuse is not None
+        self.copier = job.reuse.open()
+        self.unchanged = self.copier.unchanged(refs, job)
+
+
 def _convert(
-    jobs: Sequence[SplitJob], copiers: Sequence[Copier | None], ref: Ref, *, crashed: bool
+    jobs: Sequence[SplitJob], earlier: Sequence[_Earlier | None], ref: Ref, place: int, *, crashed: bool
 ) -> list[StoredSample]:
     """The sample at each size: copied from an earlier store where nothing has changed, or read and converted.
 
@@ -218,11 +227,11 @@ def _convert(
     if crashed:
         raise SampleError("crashed", "converting it ended the worker process, twice")
     opened, samples = None, list[StoredSample]()
-    for job, copier in zip(jobs, copiers, strict=True):
-        copied = copier.unchanged(ref, job) if copier is not None else None
+    for job, before in zip(jobs, earlier, strict=True):
+        copied = before.unchanged[place] if before is not None else None
         if copied is None:
             opened = opened or open_sample(job, ref)
-            copied = copier.same_content(opened, job) if copier is not None else None
+            copied = before.copier.same_content(opened, job) if before is not None else None
             copied = copied or stored_sample(job, opened)
         samples.append(copied)
     return samples
@@ -262,7 +271,7 @@ def some_refs(job: SplitJob, places: npt.NDArray[np.int64]) -> list[Ref]:
     rows = (job.refs / "rows.bin").stat()
     table = _table(job.refs, rows.st_ino, rows.st_mtime_ns)
     if job.members is not None:
-        places = np.memmap(job.members, "<u8", "r")[places].astype(np.int64)
+        places = map_array(job.members, "<u8")[places].astype(np.int64)
     return table.some(places)
 
 

@@ -10,6 +10,8 @@ of a store, or of a training run, may not. Three primitives, on unsigned 64-bit 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -83,11 +85,15 @@ def scatter(places: Ints, size: int, seed: int, *, inverse: bool = False) -> Int
         inverse: undo the permutation instead.
     """
     x = places.astype(np.int64, copy=True)
-    rounds = range(ROUNDS - 1, -1, -1) if inverse else range(ROUNDS)
-    for r in rounds:
-        round_key = key(seed, r)
+    keys = _round_keys(seed)
+    for round_key in reversed(keys) if inverse else keys:
         y = round_key % size - x
         y += np.where(y < 0, size, 0)
         word = np.maximum(x, y).astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(round_key)
         x = np.where(mix(word) >> np.uint64(63) == 1, y, x)
     return x
+
+
+@lru_cache(maxsize=64)
+def _round_keys(seed: int) -> tuple[int, ...]:
+    return tuple(key(seed, r) for r in range(ROUNDS))

@@ -17,7 +17,7 @@ __all__ = ["resize"]
 
 Pixels = npt.NDArray[Any]
 
-_antialiased: Any = torch._C._nn._upsample_bilinear2d_aa  # noqa: SLF001
+_antialiased: Any = torch._C._nn._upsample_bilinear2d_aa
 """Source, size of the result, align_corners, factors of height and width where the sizes do not tell them."""
 
 

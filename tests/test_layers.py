@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "packer.sources": SHARED | {"packer.sample", "packer.sources"},
     "packer.runners": BASE | {"packer.runners"},
     "packer.stored": SHARED | {"packer.transforms"},
-    "packer.reuse": SHARED | {"packer.stored"},
+    "packer.reuse": SHARED | {"packer.stored", "packer.sources.refs"},
     "packer.output": SHARED
     | {
         "packer.output",

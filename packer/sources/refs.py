@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Common", "Places", "RefTable", "RefWriter", "tell_apart"]
+__all__ = ["Common", "Places", "RefTable", "RefWriter", "tell_apart", "map_array"]
 
 _CHUNK = 1 << 15
 """Refs rewritten at a time."""
@@ -125,8 +125,8 @@ class RefTable:
 
     def __init__(self, folder: Path) -> None:
         """Map what a `RefWriter` left in the folder."""
-        self.rows: npt.NDArray[Any] = _map(folder / "rows.bin", _ROW)
-        self._names: npt.NDArray[Any] = _map(folder / "names.bin", np.dtype("u1"))
+        self.rows: npt.NDArray[Any] = map_array(folder / "rows.bin", _ROW)
+        self._names: npt.NDArray[Any] = map_array(folder / "names.bin", np.dtype("u1"))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -234,7 +234,6 @@ def _repeated(table: RefTable) -> set[int]:
     return repeated
 
 
-def _map(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    if path.stat().st_size == 0:
-        return np.empty(0, dtype)
-    return np.memmap(path, dtype, "r")
+def map_array(path: Path, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A file as a read-only array; a plain one, since each slice of numpy's `memmap` class costs 2 us."""
+    return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)

@@ -77,7 +77,7 @@ def test_a_lowered_limit_is_said_and_stands_in_the_recipe(monkeypatch: pytest.Mo
 def test_fragments_in_flight_are_bounded() -> None:
     recipe = Recipe(shard_bytes=10**6)
     assert in_flight(recipe, 2, 1000.0, 100) == 100_000
-    assert in_flight(recipe, 2, 1000.0, 10**9) == 8 * 256 * 1000 + 2 * 10**6
+    assert in_flight(recipe, 2, 1000.0, 10**9) == 8 * recipe.unit * 1000 + 2 * 10**6
 
 
 def test_a_store_that_will_not_fit_is_refused_after_the_first_unit(tmp_path: Path) -> None:
