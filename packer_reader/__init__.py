@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from packer_reader.dataset import StreamDataset
     from packer_reader.errors import PackerError
     from packer_reader.mapdataset import MapDataset
+    from packer_reader.shuffle import shuffle_quality
     from packer_reader.stores.base import Store
     from packer_reader.stores.open import open_store
 
@@ -36,6 +37,7 @@ __all__ = [
     "StreamDataset",
     "__version__",
     "loader",
+    "shuffle_quality",
 ]
 # `open` is public too, but no star import may put it in place of the builtin.
 
@@ -50,6 +52,7 @@ _HOMES = {
     "StreamDataset": "packer_reader.dataset",
     "loader": "packer_reader.dataloader",
     "open": "packer_reader.stores.open",
+    "shuffle_quality": "packer_reader.shuffle",
 }
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from packer_reader.errors import UsageError
 
-__all__ = ["check_transform", "names", "whole"]
+if TYPE_CHECKING:
+    from packer_reader.order import Tail
+
+__all__ = ["check_transform", "names", "tail_of", "whole"]
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:
@@ -46,3 +50,16 @@ def check_transform(transform: object) -> None:
     """
     if transform is not None and not callable(transform):
         raise UsageError(f"transform is {transform!r}, it must be a function of a batch (or of a sample)")
+
+
+def tail_of(batch_size: int | None, *, drop_last: bool, pad: bool) -> Tail:
+    """What happens to a last batch that is not full.
+
+    Raises:
+        UsageError: both are asked for, or there are no batches.
+    """
+    if drop_last and pad:
+        raise UsageError("drop_last and pad are both given: choose one")
+    if batch_size is None and (drop_last or pad):
+        raise UsageError("drop_last and pad are about batches: give batch_size as well")
+    return "drop" if drop_last else "pad" if pad else "keep"

@@ -13,7 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer_reader.crops import Draw, HorizontalFlip
 from packer_reader.decode import decode_field, decode_image
-from packer_reader.errors import BatchError, MissingError, NotFoundError, UsageError
+from packer_reader.errors import BatchError, DamageError, MissingError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -161,6 +161,11 @@ class BatchReader:
             return self.view.crop.output(height, width)
         return None if height is None or width is None else (height, width)
 
+    def announce(self, numbers: Ints) -> None:
+        """Let the system fetch what `read` will want, int64 (n,) in stored order, all at once."""
+        if self._read:
+            self.store.announce(numbers, self._read)
+
     def read(self, numbers: Ints, epoch: int) -> Batch:
         """One batch.
 
@@ -206,9 +211,13 @@ class BatchReader:
 
     def _image(self, field: FieldSpec, blob: memoryview, number: int, epoch: int, out: Pixels | None = None) -> Pixels:
         view = self.view
-        if view.crop is None and view.flip is None:
-            return decode_image(field, blob, out)
-        pixels = decode_image(field, blob)
+        plain = view.crop is None and view.flip is None
+        try:
+            pixels = decode_image(field, blob, out if plain else None)
+        except DamageError as error:
+            raise self.store.damaged(number, str(error)) from None
+        if plain:
+            return pixels
         draw = Draw(self._seed, epoch, number)
         if view.crop is not None:
             pixels = view.crop(pixels, draw)

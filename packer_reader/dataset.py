@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
-from packer_reader.arguments import check_transform, names, whole
+from packer_reader.arguments import check_transform, names, tail_of, whole
 from packer_reader.batch import BatchReader, Decode, View, guarded, one_sample
 from packer_reader.epoch import EpochClock, Position
-from packer_reader.errors import BatchError, StateError, UsageError
+from packer_reader.errors import BatchError, UsageError
+from packer_reader.iteration import Iteration
 from packer_reader.order import ORDER_VERSION, Batches, Tail
-from packer_reader.ranks import resolve_rank
+from packer_reader.ranks import Share
 from packer_reader.shuffle import order_of
+from packer_reader.skipping import Skipped, read_sound
+from packer_reader.state import STATE_VERSION, position_of
 from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from packer_reader.crops import Crop, HorizontalFlip
+    from packer_reader.skipping import OnError
 
 __all__ = ["StreamDataset"]
 
-_STATE_VERSION = 1
 _SINGLES = 64
 """Samples read at a time when they are given one by one."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    """This process's share of the data: its rank of how many."""
-
-    rank: int | None
-    world_size: int | None
-    inherited: tuple[int, int] | None = None
-    """What the trainer found when it started this worker."""
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -69,6 +61,7 @@ class StreamDataset(IterableDataset[Any]):
         world_size: number of ranks.
         lanes: parts of the store that are read side by side, for many machines; divides the global batch.
         block: consecutive samples read together; None derives it.
+        on_error: `raise` at a damaged sample, or `skip` it: batches get shorter, `skipped` and the log say how much.
 
     Raises:
         UsageError: an argument has a value that cannot be used.
@@ -103,6 +96,7 @@ class StreamDataset(IterableDataset[Any]):
         world_size: int | None = None,
         lanes: int = 1,
         block: int | None = None,
+        on_error: OnError = "raise",
     ) -> None:
         self.store = open_store(path, split)
         check_transform(transform)
@@ -118,22 +112,22 @@ class StreamDataset(IterableDataset[Any]):
         self._spec = order_of(self.store, shuffle_buffer, seed, lanes, block)
         self._reader = BatchReader(self.store, view, self._spec.seed)
         self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1, 2**40)
-        self._tail: Tail = _tail(self.batch_size, drop_last=drop_last, pad=pad)
+        self._tail: Tail = tail_of(self.batch_size, drop_last=drop_last, pad=pad)
         self.transform = transform
+        self._skipped = Skipped.asked_for(on_error)
+        self._running: weakref.ref[Iteration] | None = None
+        """This process's newest iteration."""
+        self.awaited = False
+        """Whether a worker's state was loaded here that only an iterator can take."""
         self._clock = EpochClock()
         self.asked = 0
         """How often `set_epoch` and `load_state_dict` were called here."""
+        self._share = Share(rank, world_size)
         if rank is not None or world_size is not None:
-            resolve_rank(rank, world_size)
-        self._part = _Part(rank, world_size)
+            self._share.resolve()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers that are spawned know nothing of the trainer's process group; anyone else finds out for himself.
-        try:
-            inherited = self._resolve()
-        except BatchError:
-            inherited = None
-        return self.__dict__ | {"_part": replace(self._part, inherited=inherited)}
+        return self.__dict__ | {"_share": self._share.for_workers(), "_running": None}
 
     def __repr__(self) -> str:
         return f"StreamDataset({self.store!r}, batch_size={self.batch_size}, shuffle_buffer={self.shuffle_buffer})"
@@ -164,27 +158,49 @@ class StreamDataset(IterableDataset[Any]):
         full = len(batches) - 1
         return full * _SINGLES + batches.part(batches.last_size())
 
-    def state_dict(self, batches: int) -> dict[str, Any]:
+    @property
+    def skipped(self) -> int:
+        """Damaged samples left out so far with `on_error="skip"`, in all workers of this process."""
+        return 0 if self._skipped is None else self._skipped.total
+
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         """The reading position after so many batches of the running epoch, for `load_state_dict`.
 
         Args:
-            batches: how many of this rank's batches the training loop has taken since the iteration began.
+            batches: how many of this rank's batches the training loop has taken since the iteration began; None for
+                what the iteration in this very process has given (what torchdata's StatefulDataLoader asks for).
 
         Returns:
             A small dict of numbers and strings. It fits any number of workers, ranks, and any batch size.
 
         Raises:
-            UsageError: the data set gives single samples, or `batches` is no count.
+            UsageError: the data set gives single samples, or `batches` is no count, or only the workers know.
         """
+        if batches is None:
+            running = self._running() if self._running is not None else None
+            if running is None:
+                raise UsageError("a state counts the batches that the loop has taken: give state_dict(batches=...)")
+            return running.state_dict()
         if self.batch_size is None:
             raise UsageError("a state counts batches, and this data set gives single samples: give batch_size=")
-        taken = whole("batches", batches, 0, 2**62)
-        return self.state_at(self._clock.current(), taken)
+        return self.state_at(self._clock.current(), whole("batches", batches, 0, 2**62))
 
     def state_at(self, position: Position, batches: int) -> dict[str, Any]:
-        """The state so many of this rank's batches behind a position."""
-        consumed = position.start + batches * self._global_batch(self._resolve()[1])
-        return self._identity() | {"epoch": position.epoch, "samples": min(consumed, len(self.store))}
+        """The state so many of this rank's batches behind a position; behind the last, the next epoch's beginning."""
+        return self.state_of(self._reached(self.behind(position, batches)))
+
+    def behind(self, position: Position, batches: int) -> Position:
+        """So many of this rank's batches further on, at most at the end of the epoch."""
+        consumed = position.start + batches * self._global_batch(self._share.resolve()[1])
+        return Position(position.epoch, min(consumed, len(self.store)))
+
+    def state_of(self, position: Position) -> dict[str, Any]:
+        """A position as a state."""
+        return self._identity() | {"epoch": position.epoch, "samples": position.start}
+
+    def _reached(self, position: Position) -> Position:
+        """The same, or the next epoch's beginning where no batch is left: nobody wants an epoch without any."""
+        return Position(position.epoch + 1) if position.start and not len(self._batches(position)) else position
 
     def _ask(self, position: Position) -> None:
         self._clock.force(position)
@@ -201,31 +217,24 @@ class StreamDataset(IterableDataset[Any]):
         Raises:
             StateError: the state belongs to another store or another order; the message names the difference.
         """
-        if not isinstance(state, Mapping):
-            raise StateError(f"the state is {state!r}: pass what state_dict returned")
-        mine = self._identity()
-        missing = [name for name in [*mine, "epoch", "samples"] if name not in state]
-        if missing:
-            raise StateError(f"the state lacks {', '.join(missing)}: pass what state_dict returned")
-        differ = [f"{name} (was {state[name]!r}, is {mine[name]!r})" for name in mine if state[name] != mine[name]]
-        if differ:
-            raise StateError(
-                f"the state was saved with another {'; '.join(differ)}: make the data set with the same values"
-            )
-        try:
-            epoch = whole("epoch", state["epoch"], 0, 2**62)
-            samples = whole("samples", state["samples"], 0, len(self.store))
-        except UsageError as error:
-            raise StateError(f"the state is damaged: {error}") from None
-        if self._spec.lanes > 1 and samples % self._spec.lanes and samples < len(self.store):
-            raise StateError(f"the state is at sample {samples}, no whole step of {self._spec.lanes} lanes")
-        self._ask(Position(epoch, samples))
+        position = self.position_of(state)
+        self.awaited = "worker" in state  # one worker's: its iterator gets it next, since torchdata puts back both
+        if not self.awaited:
+            self._ask(self._reached(position))
+
+    def position_of(self, state: Mapping[str, Any]) -> Position:
+        """Where a state's iteration goes on.
+
+        Raises:
+            StateError: the state belongs to another store or another order.
+        """
+        return position_of(state, self._identity(), len(self.store), self._spec.lanes)
 
     def _identity(self) -> dict[str, Any]:
         """Everything that the order depends on."""
         spec = self._spec
         return {
-            "version": _STATE_VERSION,
+            "version": STATE_VERSION,
             "order": ORDER_VERSION,
             "store": self.store.manifest.content_digest,
             "containers": hashlib.sha256(spec.sizes.astype("<i8").tobytes()).hexdigest()[:16],
@@ -235,53 +244,57 @@ class StreamDataset(IterableDataset[Any]):
             "lanes": spec.lanes,
         }
 
-    def _resolve(self) -> tuple[int, int]:
-        inherited = self._part.inherited if get_worker_info() is not None else None
-        return resolve_rank(self._part.rank, self._part.world_size, inherited)
-
     def _global_batch(self, world_size: int) -> int:
         return (self.batch_size or _SINGLES) * world_size
 
     def _batches(self, position: Position) -> Batches:
-        rank, world_size = self._resolve()
+        rank, world_size = self._share.resolve()
         batch = self._global_batch(world_size)
         if batch % self._spec.lanes:
             raise UsageError(f"lanes is {self._spec.lanes}, it must divide the global batch of {batch}")
         return Batches(self._spec, position.epoch, batch, self._tail, position.start, rank, world_size)
 
-    def _check_tail(self, batches: Batches) -> None:
+    def batches_from(self, position: Position) -> Batches:
+        """This rank's batches of an epoch, from a position on.
+
+        Raises:
+            BatchError: the last global batch has fewer samples than ranks, and nothing says what to do with it; or the
+                ranks are not known.
+        """
+        batches = self._batches(position)
         last = batches.last_size()
         if self._tail == "keep" and self.batch_size is not None and 0 < last < batches.world_size:
             raise BatchError(
                 f"the last global batch has {last} samples for {batches.world_size} ranks, so some would get none: "
                 "give drop_last=True, or pad=True and mask with batch['valid']"
             )
-        if self._tail == "drop" and len(self.store) < batches.global_batch:
-            raise BatchError(
-                f"drop_last leaves nothing: {len(self.store)} samples, global batch {batches.global_batch}"
-            )
+        return batches
 
-    def __iter__(self) -> Iterator[Any]:
-        batches = self._batches(self._clock.begin())
-        self._check_tail(batches)
-        info = get_worker_info()
-        first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        for number in range(first, len(batches), step):
-            numbers, valid = batches.batch(number)
-            batch = self._reader.read(numbers, batches.epoch)
-            if self._tail == "pad":
-                batch["valid"] = valid if self._reader.view.decode == "numpy" else torch.from_numpy(valid)
-            if self.batch_size is not None:
-                yield guarded(self.transform(batch)) if self.transform else batch
-                continue
-            for place in range(len(numbers)):
-                sample = one_sample(batch, place)
-                yield self.transform(sample) if self.transform else sample
+    def __iter__(self) -> Iteration:
+        iteration = Iteration(self)
+        self._running = weakref.ref(iteration)
+        return iteration
 
+    def batch(self, batches: Batches, number: int) -> Any:
+        """A batch as training sees it; None when every sample of it was left out."""
+        numbers, valid = batches.batch(number)
+        batch, sound = read_sound(self._reader, numbers, batches.epoch, self._skipped)
+        if len(numbers) and not len(sound):
+            if batches.world_size > 1:
+                raise BatchError("every sample of a batch is damaged, and other ranks wait for it: rebuild the store")
+            return None
+        if self._tail == "pad":
+            mask = valid[sound]
+            batch["valid"] = mask if self._reader.view.decode == "numpy" else torch.from_numpy(mask)
+        return guarded(self.transform(batch)) if self.transform else batch
 
-def _tail(batch_size: int | None, *, drop_last: bool, pad: bool) -> Tail:
-    if drop_last and pad:
-        raise UsageError("drop_last and pad are both given: choose one")
-    if batch_size is None and (drop_last or pad):
-        raise UsageError("drop_last and pad are about batches: give batch_size as well")
-    return "drop" if drop_last else "pad" if pad else "keep"
+    def samples(self, batches: Batches, number: int) -> list[Any]:
+        """The same as single samples, before `transform`."""
+        numbers, _ = batches.batch(number)
+        batch, sound = read_sound(self._reader, numbers, batches.epoch, self._skipped)
+        return [one_sample(batch, place) for place in range(len(sound))]
+
+    def report(self, epoch: int) -> None:
+        """Say what this process has left out."""
+        if self._skipped is not None:
+            self._skipped.report(epoch, self.store.path)

@@ -81,7 +81,7 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
 
 
 def _damage(field: FieldSpec, what: str) -> DamageError:
-    return DamageError(f"field {field.name!r} {what}: run `packer verify --full` on the store")
+    return DamageError(f"field {field.name!r} {what}")
 
 
 def _jpg(field: FieldSpec, data: bytes | memoryview, out: Pixels | None, *, gray: bool) -> Pixels:

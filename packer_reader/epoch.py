@@ -122,6 +122,16 @@ class EpochClock:
         self._write(slot + older, (generation, *identity, epoch, start, serial))
         return Position(epoch, start)
 
+    def correct(self, position: Position) -> None:
+        """The newest iteration of this process is another one than `begin` said: a loader has put its state back."""
+        slot = 2 * ((_number() if get_worker_info() is not None else 0) % _SLOTS)
+        records = self._words()[:-3].reshape(-1, _WORDS)
+        newest = slot + int(records[slot : slot + 2, _GENERATION].argmax())
+        record = records[newest].tolist()
+        record[_EPOCH], record[_START] = position.epoch, position.start
+        self._write(slot + (newest - slot + 1) % 2, tuple(record))
+        records[newest, _GENERATION] = 0
+
     def _write(self, place: int, record: tuple[int, ...]) -> None:
         words = self._words()[place * _WORDS : (place + 1) * _WORDS]
         words[_GENERATION] = 0

@@ -85,11 +85,13 @@ class MapDataset(Dataset[dict[str, Any]]):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Several samples by one read; DataLoader calls this with a whole batch."""
+        """Several samples by one read in stored order; DataLoader calls this with a whole batch."""
         wanted = np.array([self.store.number(number) for number in numbers], np.int64)
         epoch = int(torch.randint(2**62, ())) if self._random else 0
-        batch: Batch = self._reader.read(wanted, epoch)
-        samples: list[Any] = [one_sample(batch, place) for place in range(len(wanted))]
+        stored, places = np.unique(wanted, return_inverse=True)
+        self._reader.announce(stored)
+        batch: Batch = self._reader.read(stored, epoch)
+        samples: list[Any] = [one_sample(batch, place) for place in places.tolist()]
         return [self.transform(sample) for sample in samples] if self.transform else samples
 
     @property

@@ -1,8 +1,11 @@
-"""From a store and what the user asked for to an order."""
+"""From a store and what the user asked for to an order, and how well that order mixes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from packer_reader.arguments import whole
 from packer_reader.errors import BatchError, UsageError
@@ -12,7 +15,7 @@ from packer_reader.sizes import parse_bytes
 if TYPE_CHECKING:
     from packer_reader.stores.base import Store
 
-__all__ = ["default_block", "order_of"]
+__all__ = ["ShuffleQuality", "default_block", "order_of", "shuffle_quality"]
 
 
 def order_of(store: Store, shuffle_buffer: int | str, seed: int, lanes: int, block: int | None) -> OrderSpec:
@@ -68,3 +71,70 @@ def default_block(mean_bytes: int, window: int, largest: int, *, shuffled: bool)
     wanted = max(1, min((8 << 20) // mean, max((64 << 10) // mean, part)))
     pieces = max(1, (2 * largest + wanted) // (2 * wanted))
     return max(1, -(-largest // pieces))
+
+
+@dataclass(frozen=True)
+class ShuffleQuality:
+    """How well a store is mixed at a shuffle buffer: expected values, for blocks of equal size."""
+
+    batch_size: int
+    shuffle_buffer: int
+    """In samples."""
+    block: int
+    """Consecutive samples that are read together."""
+    stored_shuffled: bool
+    """Whether the store was shuffled when it was built: then neighbours have nothing in common, and a block is as
+    good as any other samples."""
+    blocks_per_batch: float
+    """Different blocks in a batch."""
+    blocks_at_best: float
+    """The same in a true random permutation of the whole store."""
+    same_block: float
+    """Probability that two samples of a batch come from the same block."""
+    same_block_at_best: float
+
+
+def shuffle_quality(
+    store: Store,
+    *,
+    batch_size: int = 256,
+    shuffle_buffer: int | str = "256MB",
+    block: int | None = None,
+) -> ShuffleQuality:
+    """The expected mixing of a store's order, from arithmetic alone.
+
+    A batch is a draw without repetition from the buffer. Of W / k blocks in it (W samples, k a block) a batch of b
+    misses each with probability (1 - k/W) (1 - k/(W-1)) ... (1 - k/(W-b+1)).
+
+    Args:
+        store: as `packer_reader.open` gives it.
+        batch_size: samples of a global batch.
+        shuffle_buffer: as `StreamDataset` takes it.
+        block: as `StreamDataset` takes it.
+
+    Raises:
+        UsageError: an argument has a value that cannot be used.
+    """
+    batch = whole("batch_size", batch_size, 1, 2**40)
+    spec = order_of(store, shuffle_buffer, 0, 1, block)
+    size = min(spec.block, spec.total)
+    window = min(max(spec.window, size) if spec.shuffled else max(batch, size), spec.total)
+    return ShuffleQuality(
+        batch_size=batch,
+        shuffle_buffer=spec.window if spec.shuffled else 0,
+        block=spec.block,
+        stored_shuffled=store.manifest.shuffled,
+        blocks_per_batch=_different(window, size, batch) if spec.shuffled else 1 + (min(batch, spec.total) - 1) / size,
+        blocks_at_best=_different(spec.total, size, batch),
+        same_block=(size - 1) / max(1, window - 1),
+        same_block_at_best=(size - 1) / max(1, spec.total - 1),
+    )
+
+
+def _different(samples: int, block: int, draws: int) -> float:
+    """Expected number of different blocks among draws without repetition from samples in blocks of one size."""
+    draws = min(draws, samples)
+    if draws > samples - block:
+        return samples / block
+    missed = np.log1p(-block / (samples - np.arange(draws))).sum()
+    return float(samples / block * -np.expm1(missed))

@@ -28,6 +28,7 @@ STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
 READER = STORES | {
     "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.order", "packer_reader.epoch",
     "packer_reader.ranks", "packer_reader.arguments", "packer_reader.shuffle",
+    "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
 }  # fmt: skip
 SHARED = STORES | {"packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
@@ -41,6 +42,11 @@ MAY_IMPORT = {
     "packer_reader.epoch": set(),
     "packer_reader.arguments": BASE,
     "packer_reader.ranks": BASE,
+    "packer_reader.state": BASE | {"packer_reader.arguments", "packer_reader.epoch"},
+    "packer_reader.iteration": BASE | {"packer_reader.epoch"},
+    "packer_reader.skipping": BASE,
+    "packer_reader.recall": STORES
+    | {"packer_reader.arguments", "packer_reader.order", "packer_reader.ranks", "packer_reader.shuffle"},
     "packer_reader.resize": set(),
     "packer_reader.decode": FORMAT,
     "packer_reader.stores": STORES,
@@ -79,7 +85,8 @@ MAY_IMPORT = {
         "packer.whereabouts",
     },
     "packer.drive": SHARED | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.output.journal"},
-    "packer.cli": SHARED | {"packer"},
+    "packer.sheet": SHARED,
+    "packer.cli": SHARED | {"packer", "packer_reader.recall"},
     "packer": SHARED | {"packer"},
 }
 """Module or package to what it may import, itself included where it has several modules. The longest name counts."""
@@ -94,11 +101,12 @@ HOMES = {
     "msgpack": ("packer_reader.format.record",),
     "simplejpeg": ("packer_reader.decode", "packer.transforms.decode", "packer.transforms.jpeg",
                    "packer.transforms.encode"),
-    "PIL": ("packer.transforms.decode", "packer.transforms.jpeg", "packer.transforms.picture", "packer_reader.batch"),
+    "PIL": ("packer.transforms.decode", "packer.transforms.jpeg", "packer.transforms.picture", "packer_reader.batch",
+            "packer.sheet"),
     "cv2": ("packer.transforms", "packer.runners.processes"),
     "torch": ("packer_reader.resize", "packer_reader.batch", "packer_reader.epoch", "packer_reader.ranks",
               "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
-              "packer.runners.processes"),
+              "packer_reader.iteration", "packer_reader.skipping", "packer.runners.processes"),
 }  # fmt: skip
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import click
 
 from packer.cli.options import output_options
@@ -13,15 +16,76 @@ __all__ = ["inspect"]
 @click.argument("store")
 @click.option("--split", help="Which split, where STORE holds several.")
 @click.option("--sample", metavar="ID|NAME", help="One sample, by number or by the name of its source file.")
+@click.option("--batch", metavar="EPOCH:STEP", help="The samples that training saw at a step, both counted from 0.")
+@click.option("--batch-size", type=int, help="With --batch: samples per batch and rank.")
+@click.option("--rank", type=int, default=0, show_default=True, help="With --batch: whose part.")
+@click.option("--world-size", type=int, default=1, show_default=True, help="With --batch: number of ranks.")
+@click.option("--seed", type=int, default=0, show_default=True, help="With --batch: of the StreamDataset.")
+@click.option(
+    "--shuffle-buffer",
+    metavar="N|SIZE",
+    default="256MB",
+    show_default=True,
+    help="With --batch: of the StreamDataset, in samples or bytes.",
+)
+@click.option(
+    "--start",
+    type=int,
+    default=0,
+    help="With --batch, of a resumed run: `samples` in the state it was resumed from; steps count from there.",
+)
+@click.option("-o", "out", metavar="FILE", help="With --batch: draw the samples into a picture as well.")
 @output_options
-def inspect(store: str, split: str | None, sample: str | None, *, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
+def inspect(  # noqa: PLR0917 - click passes options by name
+    store: str,
+    split: str | None,
+    sample: str | None,
+    batch: str | None,
+    batch_size: int | None,
+    rank: int,
+    world_size: int,
+    seed: int,
+    shuffle_buffer: str,
+    start: int,
+    out: str | None,
+    *,
+    as_json: bool,
+    quiet: bool,  # noqa: ARG001 - every command has it
+) -> None:
     """Print what STORE holds: fields, classes, statistics, what was skipped.
 
     \b
     Example:
       packer inspect out.lmdb
       packer inspect out.lmdb --sample n0001/img_000001.JPEG
+      packer inspect out.lmdb --batch 3:1200 --batch-size 64 --rank 1 --world-size 4 -o sheet.png
     """
-    from packer_reader.summary import inspect_text
+    if batch is None:
+        from packer_reader.summary import inspect_text
 
-    click.echo(inspect_text(store, split, sample, as_json=as_json))
+        if out is not None:
+            raise click.UsageError("-o draws the samples of a batch: give --batch EPOCH:STEP too")
+        click.echo(inspect_text(store, split, sample, as_json=as_json))
+        return
+    if sample is not None or batch_size is None:
+        raise click.UsageError("--batch goes with --batch-size, and without --sample")
+    from packer_reader.recall import batch_at, batch_lines, describe_batch
+    from packer_reader.stores.open import open_store
+
+    opened = open_store(store, split)
+    buffer = int(shuffle_buffer) if shuffle_buffer.isdecimal() else shuffle_buffer
+    numbers = batch_at(
+        opened,
+        batch,
+        batch_size=batch_size,
+        seed=seed,
+        shuffle_buffer=buffer,
+        rank=rank,
+        world_size=world_size,
+        start=start,
+    )
+    if out is not None:
+        from packer.sheet import contact_sheet, save_sheet
+
+        save_sheet(contact_sheet(opened, numbers.tolist()), Path(out))
+    click.echo(json.dumps(describe_batch(opened, numbers)) if as_json else "\n".join(batch_lines(opened, numbers)))

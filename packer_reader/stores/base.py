@@ -153,10 +153,13 @@ class Store:
                 start, size = int(index.offset[place, row]), int(index.size[place, row])
                 view = data[start : start + size]
                 if len(view) != size or zlib.crc32(view) != int(index.crc[place, row]):
-                    raise self._damage(shard, index, row, number)
+                    raise self.damaged(number)
                 views.append(view)
             found.append(tuple(views))
         return found
+
+    def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
+        """Let the system begin to fetch what `read` of the same will want; where it cannot, nothing happens."""
 
     def first(self, shard: int) -> int:
         """The number of a shard's first sample."""
@@ -190,10 +193,18 @@ class Store:
         if folder_identity(self.path) != self._identity:
             raise DamageError(f"{str(self.path)!r} was replaced while it was read: open it again")
 
-    def _damage(self, shard: int, index: Index, row: int, number: int) -> DamageError:
+    def damaged(self, number: int, what: str = "its bytes are not what was written") -> DamageError:
+        """The error for a sample that cannot be read: shard, key, source file and the next step.
+
+        Args:
+            number: of the sample.
+            what: is wrong with it.
+        """
+        shard = int(np.searchsorted(self._ends, number, "right"))
+        key = int(self.index(shard).key[number - self.first(shard)])
         error = DamageError(
-            f"{self.shard_name(shard)} in {str(self.path)!r} is damaged at key {int(index.key[row])} (sample {number}, "
-            f"made from {self.source(number)!r}): run `packer verify --full {self.path}`, then copy it again or rebuild"
+            f"{self.shard_name(shard)} in {str(self.path)!r} is damaged at key {key} (sample {number}, made from "
+            f"{self.source(number)!r}: {what}): run `packer verify --full {self.path}`, then copy it again or rebuild"
         )
         error.sample = number
         return error

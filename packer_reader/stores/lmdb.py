@@ -101,7 +101,7 @@ class LmdbStore(Store):
                 "then copy it again or rebuild"
             ) from error
         if value is None:
-            raise self._damage(shard, index, row, self.first(shard) + row)
+            raise self.damaged(self.first(shard) + row)
         return memoryview(value)
 
     def index_name(self, shard: int) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from packer_reader.format.names import index_file, shard_file
 from packer_reader.stores.base import Store
 from packer_reader.stores.files import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from packer_reader.format.index import Index
     from packer_reader.format.manifest import Manifest
+    from packer_reader.stores.base import Ints
 
 __all__ = ["TarStore"]
 
@@ -29,6 +33,16 @@ class TarStore(Store):
     def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:  # noqa: ARG002 - the seam's signature
         """The whole shard, mapped when it is used."""
         return self._maps[shard]
+
+    def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
+        """Ask for the pages of each sample: fetched together they come 8 to 30 times as fast as one fault at a time."""
+        shards = np.searchsorted(self._ends, numbers, "right")
+        for number, shard in zip(numbers.tolist(), shards.tolist(), strict=True):
+            index, row = self.index(shard), number - self.first(shard)
+            start = min(int(index.offset[place, row]) for place in fields) & -mmap.PAGESIZE
+            stop = max(int(index.offset[place, row]) + int(index.size[place, row]) for place in fields)
+            mapped: mmap.mmap = self._maps[shard].obj  # type: ignore[assignment]
+            mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
 
     def _map_shard(self, shard: int) -> memoryview:
         return self.map(self.shard_name(shard), self.shard_bytes(shard))

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["HINTS", "LATER", "OPEN", "build_command", "shard_size", "verify_command", "why_later"]
+__all__ = ["HINTS", "LATER", "build_command", "shard_size", "verify_command", "why_later"]
 
 LATER = {
     "csv": "packer reads no CSV lists yet",
@@ -22,10 +22,6 @@ LATER = {
     "tar": "packer reads archives as folders, but not yet as samples of several fields",
 }
 """Source types of the corpus that the product does not have yet."""
-OPEN = {
-    "c109-buffer-and-batch-too-big": "drop_last that leaves nothing is a BatchError, the case wants no batches",
-}
-"""Cases that do not come out as they should, and why."""
 HINTS = frozenset({"initial_map_bytes", "commit_every", "allow_empty"})
 """Options of a step that other tools may need; packer has none like them."""
 

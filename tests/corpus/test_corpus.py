@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.corpus.cases import HOW, VARIABLE, Case, found_cases, load_case
-from tests.corpus.commands import OPEN, why_later
+from tests.corpus.commands import why_later
 from tests.corpus.expectations import problems_of
 from tests.corpus.scene import Scene
 from tests.corpus.steps import take
@@ -25,14 +25,7 @@ pytestmark = [
 ]
 
 
-def marked(folder: Path) -> Any:
-    """A case as a parameter; one that is known not to come out must go on failing until it is taken from the list."""
-    why = OPEN.get(folder.name)
-    marks = [pytest.mark.xfail(strict=True, reason=why)] if why else []
-    return pytest.param(folder, id=folder.name, marks=marks)
-
-
-@pytest.mark.parametrize("folder", [marked(folder) for folder in CASES])
+@pytest.mark.parametrize("folder", CASES, ids=lambda folder: folder.name)
 def test_case(folder: Path, tmp_path: Path) -> None:
     case = load_case(folder)
     assert unknown(case.document) == []

@@ -110,7 +110,9 @@ def test_a_damaged_sample_is_named_with_its_source(copy: Path) -> None:
     flip_byte(copy / name, place)
     (text,) = [line for line in findings(copy)[name] if "key" in line]
     assert f"key {key:016d} (from {source!r}) is missing, or differs from its CRC-32" in text
-    with pytest.raises(DamageError, match=f"damaged at key {key} .sample 5, made from {source!r}.: run `packer verify"):
+    with pytest.raises(
+        DamageError, match=f"damaged at key {key} .sample 5, made from {source!r}: .*: run `packer verify"
+    ):
         read_all(copy)
 
 

@@ -40,7 +40,7 @@ def test_images_decode_into_given_memory(codec: str, channels: int) -> None:
 
 @pytest.mark.parametrize("codec", ["jpg", "png", "webp", "npy"])
 def test_images_over_the_manifests_maximum_are_refused(codec: str) -> None:
-    with pytest.raises(DamageError, match="the manifest allows .*packer verify --full"):
+    with pytest.raises(DamageError, match="the manifest allows"):
         decode_image(spec(codec, (8, 11, 3)), encode(PIXELS, codec, 90))
 
 

@@ -156,8 +156,9 @@ def test_resume_goes_on_with_the_next_sample(workers: int, taken: int, batch_siz
     second.load_state_dict(state)
     resumed = DataLoader(second, batch_size=None, num_workers=workers)
     rest = sum(ids_of(resumed), [])
-    assert sum(batches[:taken], []) + rest == sum(batches, [])
-    assert sum(ids_of(resumed), []) == sum(sequence(store, 5), [])
+    left = sum(batches[taken:], [])
+    assert rest == (left or sum(sequence(store, 5), []))
+    assert sum(ids_of(resumed), []) == sum(sequence(store, 5 if left else 6), [])
 
 
 def test_a_resumed_run_can_be_resumed_again(tar_store: Path) -> None:
@@ -225,9 +226,10 @@ def test_a_last_batch_too_small_for_the_ranks_is_an_error(store: Path) -> None:
         list(stream(store, rank=0, world_size=7))
 
 
-def test_drop_last_that_leaves_nothing_is_an_error(store: Path) -> None:
-    with pytest.raises(BatchError, match="drop_last leaves nothing: 60 samples, global batch 64"):
-        list(stream(store, batch_size=64, drop_last=True))
+def test_drop_last_may_leave_nothing(store: Path) -> None:
+    ds = StreamDataset(store, batch_size=61, drop_last=True)
+    assert len(ds) == 0
+    assert list(ds) == []
 
 
 def test_lanes_keep_every_promise(store: Path) -> None:
