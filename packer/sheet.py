@@ -60,10 +60,10 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
         UsageError: the name has no ending that is a picture's.
         OutputError: the file cannot be written.
     """
+    if path.suffix.lower() not in {".png", ".jpg", ".jpeg", ".webp"}:
+        raise UsageError(f"{str(path)!r} is no picture's name: end it in .png, .jpg or .webp")
     try:
         sheet.save(path)
-    except ValueError:
-        raise UsageError(f"{str(path)!r} is no picture's name: end it in .png or .jpg") from None
     except OSError as error:
         raise os_error(error, "writing", path) from error
 

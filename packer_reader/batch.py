@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -11,9 +10,10 @@ import numpy.typing as npt
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer_reader.crops import Draw, HorizontalFlip
-from packer_reader.decode import decode_field, decode_image
-from packer_reader.errors import BatchError, DamageError, MissingError, NotFoundError, UsageError
+from packer_reader.crops import HorizontalFlip
+from packer_reader.errors import BatchError, NotFoundError, UsageError
+from packer_reader.fill import Column, Encoded, Others, Pictures, Threads, tv_image
+from packer_reader.stores.base import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "BatchReader", "BatchTuple", "Decode", "View", "guarded", "one_sample"]
 
 Ints = npt.NDArray[np.int64]
-Pixels = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 Decode = Literal["torch", "numpy", "pil", "tv_tensors", "bytes"]
 
 
@@ -80,7 +80,7 @@ class View:
         if self.decode not in get_args(Decode):
             raise UsageError(f"decode is {self.decode!r}, it must be one of {', '.join(get_args(Decode))}")
         if self.decode == "tv_tensors":
-            _tv_image()
+            tv_image()
         if self.crop is not None and (isinstance(self.crop, type) or not hasattr(self.crop, "output")):
             raise UsageError(
                 f"crop is {self.crop!r}, it must be RandomResizedCrop(...), CenterCrop(...) or Resize(...)"
@@ -111,21 +111,17 @@ class View:
         return places
 
 
-def _tv_image() -> Any:
-    try:
-        return import_module("torchvision.tv_tensors").Image
-    except Exception as error:  # noqa: BLE001 - a torchvision of another torch fails with a RuntimeError
-        raise MissingError(
-            f'decode="tv_tensors" needs a torchvision that fits this torch ({error}): install it, or take '
-            'decode="torch"'
-        ) from None
-
-
 class BatchReader:
     """Reads batches of one store in one view."""
 
-    def __init__(self, store: Store, view: View, seed: int) -> None:
+    def __init__(self, store: Store, view: View, seed: int, threads: int = 1) -> None:
         """Check that the view fits the store.
+
+        Args:
+            store: to read.
+            view: what of it.
+            seed: what random crops are drawn from.
+            threads: that decode one batch together.
 
         Raises:
             BatchError: images differ in size and nothing makes them equal.
@@ -133,41 +129,89 @@ class BatchReader:
             UsageError: two fields would get one name, or images have no such form.
         """
         self.store, self.view, self._seed = store, view, seed
+        self._threads = Threads(threads)
         places = view.chosen(store.manifest)
-        self._fields = [store.manifest.fields[place] for place in places]
+        fields = [store.manifest.fields[place] for place in places]
         # Labels come from their column: no field is read for them.
-        self._columns = {f.name for f in self._fields if f.kind == "label" and "label" in store.columns}
-        self._read = [place for place, f in zip(places, self._fields, strict=True) if f.name not in self._columns]
-        for field in self._fields:
-            if field.kind == "image":
-                self._check_stackable(field)
-                if view.decode == "pil" and field.dtype == "uint16" and field.maximum[-1] == 3:
-                    raise UsageError(
-                        'decode="pil" is not for colour images of 16 bits, which Pillow does not have: take '
-                        'decode="numpy" or decode="torch"'
-                    )
+        columns = {f.name for f in fields if f.kind == "label" and "label" in store.columns}
+        self._read = [place for place, f in zip(places, fields, strict=True) if f.name not in columns]
+        self._fields = [Column(f) if f.name in columns else self._field(f) for f in fields]
+        self._names = [(view.rename or {}).get(f.name, f.name) for f in fields]
 
-    def _check_stackable(self, field: FieldSpec) -> None:
-        if self.view.ragged or self.view.decode not in {"torch", "numpy"} or self._image_size(field) is not None:
-            return
-        raise BatchError(
-            f"images of {self.store!r} differ in size and cannot be stacked: give crop=RandomResizedCrop(224) or "
-            "another crop, or ragged=True for lists, or build with --fit crop"
-        )
-
-    def _image_size(self, field: FieldSpec) -> tuple[int, int] | None:
-        height, width = field.shape[:2]
-        if self.view.crop is not None:
-            return self.view.crop.output(height, width)
-        return None if height is None or width is None else (height, width)
+    def _field(self, field: FieldSpec) -> Pictures | Others:
+        view = self.view
+        if field.kind != "image" or view.decode == "bytes":
+            return Others(field, as_bytes=view.decode == "bytes")
+        size = None if view.ragged else _image_size(view, field)
+        if size is None and not view.ragged and view.decode in {"torch", "numpy"}:
+            raise BatchError(
+                f"images of {self.store!r} differ in size and cannot be stacked: give crop=RandomResizedCrop(224) or "
+                "another crop, or ragged=True for lists, or build with --fit crop"
+            )
+        if view.decode == "pil" and field.dtype == "uint16" and field.maximum[-1] == 3:
+            raise UsageError(
+                'decode="pil" is not for colour images of 16 bits, which Pillow does not have: take '
+                'decode="numpy" or decode="torch"'
+            )
+        return Pictures(self.store, field, view, self._seed, None if view.decode in {"pil", "tv_tensors"} else size)
 
     def announce(self, numbers: Ints) -> None:
         """Let the system fetch what `read` will want, int64 (n,) in stored order, all at once."""
         if self._read:
             self.store.announce(numbers, self._read)
 
+    def arrays(self, count: int) -> list[tuple[str, Any, tuple[int, ...]]]:
+        """What of a batch of so many samples has one dtype and shape: name, dtype and shape in memory."""
+        found = []
+        for name, field in zip(self._names, self._fields, strict=True):
+            shape = field.shape
+            if shape is not None:
+                found.append((name, field.dtype, (count, *shape)))
+        return found + ([("id", np.int64, (count,))] if self.view.with_id else [])
+
+    def fill(self, numbers: Ints, epoch: int, arrays: Mapping[str, Array]) -> dict[str, Any]:
+        """Read a batch into given memory.
+
+        Args:
+            numbers: sample numbers, int64 (n,).
+            epoch: what random crops are drawn for.
+            arrays: for each of `arrays(n)` an array of its dtype and shape.
+
+        Returns:
+            The other fields, by name.
+
+        Raises:
+            StoreError: a sample is damaged.
+        """
+        spans = self.store.spans(numbers, self._read) if self._read else Spans([], [])
+        rest, place = dict[str, Any](), 0
+        for name, field in zip(self._names, self._fields, strict=True):
+            if isinstance(field, Column):
+                arrays[name][...] = self.store.columns.numbers("label")[numbers]
+                continue
+            one = Encoded(numbers, spans.views[place], spans.crcs[place], epoch)
+            place += 1
+            if isinstance(field, Pictures) and field.shape is not None:
+                field.fill(one, arrays[name], self._threads)
+            else:
+                rest[name] = field.listed(self.store, one)
+        if self.view.with_id:
+            arrays["id"][...] = numbers
+        return rest
+
+    def assemble(self, arrays: Mapping[str, Any], rest: Mapping[str, Any]) -> Batch:
+        """The batch as training sees it, around filled arrays."""
+        return self.finish(arrays, rest)
+
+    @property
+    def finish(self) -> Finish:
+        """What makes a batch of filled arrays and the rest; it travels to the trainer."""
+        pictures = [n for n, f in zip(self._names, self._fields, strict=True) if isinstance(f, Pictures)]
+        order = (*self._names, *(("id",) if self.view.with_id else ()))
+        return Finish(order, frozenset(pictures), tensors=self.view.decode != "numpy")
+
     def read(self, numbers: Ints, epoch: int) -> Batch:
-        """One batch.
+        """One batch in memory of its own.
 
         Args:
             numbers: sample numbers, int64 (n,).
@@ -179,65 +223,38 @@ class BatchReader:
         Raises:
             StoreError: a sample is damaged.
         """
-        encoded = self.store.read(numbers, self._read) if self._read else []
-        batch, rename, place = Batch(), self.view.rename or {}, 0
-        for field in self._fields:
-            if field.name in self._columns:
-                value: Any = self.store.columns.numbers("label")[numbers].astype(np.int64)
-                value = value if self.view.decode == "numpy" else torch.from_numpy(value)
+        arrays = {name: np.empty(shape, dtype) for name, dtype, shape in self.arrays(len(numbers))}
+        return self.assemble(arrays, self.fill(numbers, epoch, arrays))
+
+
+def _image_size(view: View, field: FieldSpec) -> tuple[int, int] | None:
+    height, width = field.shape[:2]
+    if view.crop is not None:
+        return view.crop.output(height, width)
+    return None if height is None or width is None else (height, width)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Filled arrays and the rest to a batch."""
+
+    order: tuple[str, ...]
+    pictures: frozenset[str]
+    tensors: bool
+
+    def __call__(self, arrays: Mapping[str, Array], rest: Mapping[str, Any]) -> Batch:
+        batch = Batch()
+        for name in self.order:
+            if name not in arrays:
+                batch[name] = rest[name]
+            elif not self.tensors:
+                batch[name] = arrays[name]
             else:
-                value = self._field(field, [blobs[place] for blobs in encoded], numbers, epoch)
-                place += 1
-            batch[rename.get(field.name, field.name)] = value
-        if self.view.with_id:
-            batch["id"] = numbers.copy() if self.view.decode == "numpy" else torch.from_numpy(numbers.copy())
+                tensor = torch.from_numpy(arrays[name])
+                batch[name] = tensor.permute(0, 3, 1, 2) if name in self.pictures else tensor
+        for name in arrays.keys() - set(self.order):
+            batch[name] = torch.from_numpy(arrays[name]) if self.tensors else arrays[name]
         return batch
-
-    def _field(self, field: FieldSpec, blobs: list[memoryview], numbers: Ints, epoch: int) -> Any:
-        if self.view.decode == "bytes":
-            return [torch.frombuffer(bytearray(blob), dtype=torch.uint8) for blob in blobs]
-        if field.kind != "image":
-            return [decode_field(field, blob) for blob in blobs]
-        size = None if self.view.ragged else self._image_size(field)
-        if self.view.decode in {"pil", "tv_tensors"} or size is None:
-            return [
-                self._present(self._image(field, blob, int(number), epoch))
-                for blob, number in zip(blobs, numbers, strict=True)
-            ]
-        stacked = np.empty((len(blobs), *size, field.maximum[-1]), field.dtype)
-        for out, blob, number in zip(stacked, blobs, numbers.tolist(), strict=True):
-            self._image(field, blob, number, epoch, out)
-        return stacked if self.view.decode == "numpy" else torch.from_numpy(stacked).permute(0, 3, 1, 2)
-
-    def _image(self, field: FieldSpec, blob: memoryview, number: int, epoch: int, out: Pixels | None = None) -> Pixels:
-        view = self.view
-        plain = view.crop is None and view.flip is None
-        try:
-            pixels = decode_image(field, blob, out if plain else None)
-        except DamageError as error:
-            raise self.store.damaged(number, str(error)) from None
-        if plain:
-            return pixels
-        draw = Draw(self._seed, epoch, number)
-        if view.crop is not None:
-            pixels = view.crop(pixels, draw)
-        if view.flip is not None:
-            pixels = view.flip(pixels, draw)
-        if out is None:
-            return pixels
-        np.copyto(out, pixels)
-        return out
-
-    def _present(self, pixels: Pixels) -> Any:
-        pixels = np.ascontiguousarray(pixels)
-        if self.view.decode == "numpy":
-            return pixels
-        if self.view.decode == "pil":
-            from PIL import Image  # noqa: PLC0415 - loaded only for this form
-
-            return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-        tensor = torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()).permute(2, 0, 1)
-        return _tv_image()(tensor) if self.view.decode == "tv_tensors" else tensor
 
 
 def one_sample(batch: Batch, place: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from packer_reader.dataset import StreamDataset
 from packer_reader.epoch import Position
-from packer_reader.errors import UsageError
+from packer_reader.errors import StateError, UsageError
 from packer_reader.machine import usable_cpus
 
 if TYPE_CHECKING:
@@ -59,8 +59,10 @@ class Loader(DataLoader[Any]):
         """Let the next iteration go on behind the saved position.
 
         Raises:
-            StateError: it belongs to another store or another order.
+            StateError: it belongs to another store or another order, or to one worker of another loader.
         """
+        if "worker" in state:
+            raise StateError("the state is one worker's of a StatefulDataLoader: load it there")
         self._stream.load_state_dict(state)
 
 

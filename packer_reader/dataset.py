@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,14 +11,14 @@ from torch.utils.data import IterableDataset
 
 from packer_reader.arguments import check_transform, names, tail_of, whole
 from packer_reader.batch import BatchReader, Decode, View, guarded, one_sample
+from packer_reader.course import Course
 from packer_reader.epoch import EpochClock, Position
-from packer_reader.errors import BatchError, UsageError
+from packer_reader.errors import DamageError, UsageError
 from packer_reader.iteration import Iteration
-from packer_reader.order import ORDER_VERSION, Batches, Tail
 from packer_reader.ranks import Share
+from packer_reader.sender import Sender
 from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
-from packer_reader.state import STATE_VERSION, position_of
 from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from packer_reader.crops import Crop, HorizontalFlip
+    from packer_reader.order import Batches
+    from packer_reader.sender import Transport
     from packer_reader.skipping import OnError
 
 __all__ = ["StreamDataset"]
-
-_SINGLES = 64
-"""Samples read at a time when they are given one by one."""
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -61,6 +60,9 @@ class StreamDataset(IterableDataset[Any]):
         world_size: number of ranks.
         lanes: parts of the store that are read side by side, for many machines; divides the global batch.
         block: consecutive samples read together; None derives it.
+        threads: that decode a batch together, in each worker.
+        transport: `ring` hands batches over in reused shared memory, where the system has what that takes; `plain`
+            sends tensors as torch does.
         on_error: `raise` at a damaged sample, or `skip` it: batches get shorter, `skipped` and the log say how much.
 
     Raises:
@@ -97,6 +99,8 @@ class StreamDataset(IterableDataset[Any]):
         lanes: int = 1,
         block: int | None = None,
         on_error: OnError = "raise",
+        threads: int = 1,
+        transport: Transport = "ring",
     ) -> None:
         self.store = open_store(path, split)
         check_transform(transform)
@@ -109,25 +113,30 @@ class StreamDataset(IterableDataset[Any]):
             ragged=ragged,
             with_id=with_id,
         )
-        self._spec = order_of(self.store, shuffle_buffer, seed, lanes, block)
-        self._reader = BatchReader(self.store, view, self._spec.seed)
+        spec = order_of(self.store, shuffle_buffer, seed, lanes, block)
+        self._reader = BatchReader(self.store, view, spec.seed, whole("threads", threads, 1, 1024))
         self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1, 2**40)
-        self._tail: Tail = tail_of(self.batch_size, drop_last=drop_last, pad=pad)
+        tail = tail_of(self.batch_size, drop_last=drop_last, pad=pad)
+        share = Share(rank, world_size)
+        if rank is not None or world_size is not None:
+            share.resolve()
+        self.course = Course(self.store.manifest.content_digest, spec, self.batch_size, tail, share)
+        """Which samples come in which batch."""
         self.transform = transform
         self._skipped = Skipped.asked_for(on_error)
+        self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
         """This process's newest iteration."""
         self.awaited = False
         """Whether a worker's state was loaded here that only an iterator can take."""
-        self._clock = EpochClock()
+        self.clock = EpochClock()
+        """What counts the epochs."""
         self.asked = 0
         """How often `set_epoch` and `load_state_dict` were called here."""
-        self._share = Share(rank, world_size)
-        if rank is not None or world_size is not None:
-            self._share.resolve()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_share": self._share.for_workers(), "_running": None}
+        course = replace(self.course, share=self.course.share.for_workers())
+        return self.__dict__ | {"course": course, "_running": None}
 
     def __repr__(self) -> str:
         return f"StreamDataset({self.store!r}, batch_size={self.batch_size}, shuffle_buffer={self.shuffle_buffer})"
@@ -135,12 +144,12 @@ class StreamDataset(IterableDataset[Any]):
     @property
     def shuffle_buffer(self) -> int:
         """The shuffle buffer in samples; 0 is the stored order."""
-        return self._spec.window if self._spec.shuffled else 0
+        return self.course.shuffle_buffer
 
     @property
     def epoch(self) -> int:
         """The epoch of the newest iteration, in whichever process it runs."""
-        return self._clock.current().epoch
+        return self.clock.current().epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be this epoch, seen by persistent workers too; later ones count on from it.
@@ -152,15 +161,11 @@ class StreamDataset(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, or its samples without `batch_size`."""
-        batches = self._batches(Position(0))
-        if self.batch_size is not None:
-            return len(batches)
-        full = len(batches) - 1
-        return full * _SINGLES + batches.part(batches.last_size())
+        return len(self.course)
 
     @property
     def skipped(self) -> int:
-        """Damaged samples left out so far with `on_error="skip"`, in all workers of this process."""
+        """Damaged samples left out so far with `on_error="skip"`, in this process and its workers."""
         return 0 if self._skipped is None else self._skipped.total
 
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
@@ -183,33 +188,16 @@ class StreamDataset(IterableDataset[Any]):
             return running.state_dict()
         if self.batch_size is None:
             raise UsageError("a state counts batches, and this data set gives single samples: give batch_size=")
-        return self.state_at(self._clock.current(), whole("batches", batches, 0, 2**62))
+        return self.state_at(self.clock.current(), whole("batches", batches, 0, 2**62))
 
     def state_at(self, position: Position, batches: int) -> dict[str, Any]:
         """The state so many of this rank's batches behind a position; behind the last, the next epoch's beginning."""
-        return self.state_of(self._reached(self.behind(position, batches)))
-
-    def behind(self, position: Position, batches: int) -> Position:
-        """So many of this rank's batches further on, at most at the end of the epoch."""
-        consumed = position.start + batches * self._global_batch(self._share.resolve()[1])
-        return Position(position.epoch, min(consumed, len(self.store)))
-
-    def state_of(self, position: Position) -> dict[str, Any]:
-        """A position as a state."""
-        return self._identity() | {"epoch": position.epoch, "samples": position.start}
-
-    def _reached(self, position: Position) -> Position:
-        """The same, or the next epoch's beginning where no batch is left: nobody wants an epoch without any."""
-        return Position(position.epoch + 1) if position.start and not len(self._batches(position)) else position
+        return self.course.state_of(self.course.settled(self.course.behind(position, batches)))
 
     def _ask(self, position: Position) -> None:
-        self._clock.force(position)
+        self.awaited = False
+        self.clock.force(position)
         self.asked += 1
-
-    @property
-    def clock(self) -> EpochClock:
-        """What counts this data set's epochs."""
-        return self._clock
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on with the very next sample; the epoch after it is a whole one.
@@ -217,75 +205,32 @@ class StreamDataset(IterableDataset[Any]):
         Raises:
             StateError: the state belongs to another store or another order; the message names the difference.
         """
-        position = self.position_of(state)
+        position = self.course.position_of(state)
         self.awaited = "worker" in state  # one worker's: its iterator gets it next, since torchdata puts back both
         if not self.awaited:
-            self._ask(self._reached(position))
-
-    def position_of(self, state: Mapping[str, Any]) -> Position:
-        """Where a state's iteration goes on.
-
-        Raises:
-            StateError: the state belongs to another store or another order.
-        """
-        return position_of(state, self._identity(), len(self.store), self._spec.lanes)
-
-    def _identity(self) -> dict[str, Any]:
-        """Everything that the order depends on."""
-        spec = self._spec
-        return {
-            "version": STATE_VERSION,
-            "order": ORDER_VERSION,
-            "store": self.store.manifest.content_digest,
-            "containers": hashlib.sha256(spec.sizes.astype("<i8").tobytes()).hexdigest()[:16],
-            "seed": spec.seed,
-            "shuffle_buffer": self.shuffle_buffer,
-            "block": spec.block,
-            "lanes": spec.lanes,
-        }
-
-    def _global_batch(self, world_size: int) -> int:
-        return (self.batch_size or _SINGLES) * world_size
-
-    def _batches(self, position: Position) -> Batches:
-        rank, world_size = self._share.resolve()
-        batch = self._global_batch(world_size)
-        if batch % self._spec.lanes:
-            raise UsageError(f"lanes is {self._spec.lanes}, it must divide the global batch of {batch}")
-        return Batches(self._spec, position.epoch, batch, self._tail, position.start, rank, world_size)
-
-    def batches_from(self, position: Position) -> Batches:
-        """This rank's batches of an epoch, from a position on.
-
-        Raises:
-            BatchError: the last global batch has fewer samples than ranks, and nothing says what to do with it; or the
-                ranks are not known.
-        """
-        batches = self._batches(position)
-        last = batches.last_size()
-        if self._tail == "keep" and self.batch_size is not None and 0 < last < batches.world_size:
-            raise BatchError(
-                f"the last global batch has {last} samples for {batches.world_size} ranks, so some would get none: "
-                "give drop_last=True, or pad=True and mask with batch['valid']"
-            )
-        return batches
+            self._ask(self.course.settled(position))
 
     def __iter__(self) -> Iteration:
+        self.report()  # of an epoch that was broken off
         iteration = Iteration(self)
         self._running = weakref.ref(iteration)
         return iteration
 
     def batch(self, batches: Batches, number: int) -> Any:
-        """A batch as training sees it; None when every sample of it was left out."""
+        """A batch as training sees it, or what turns into it there."""
         numbers, valid = batches.batch(number)
+        masked = {"valid": valid} if self.course.tail == "pad" else {}
+        try:
+            sent = self._sender.send(numbers, batches.epoch, masked)
+        except DamageError as error:
+            if self._skipped is None or error.sample is None:
+                raise
+            sent = None
+        if sent is not None:
+            return sent
         batch, sound = read_sound(self._reader, numbers, batches.epoch, self._skipped)
-        if len(numbers) and not len(sound):
-            if batches.world_size > 1:
-                raise BatchError("every sample of a batch is damaged, and other ranks wait for it: rebuild the store")
-            return None
-        if self._tail == "pad":
-            mask = valid[sound]
-            batch["valid"] = mask if self._reader.view.decode == "numpy" else torch.from_numpy(mask)
+        for name, mask in masked.items():
+            batch[name] = mask[sound] if self._reader.view.decode == "numpy" else torch.from_numpy(mask[sound])
         return guarded(self.transform(batch)) if self.transform else batch
 
     def samples(self, batches: Batches, number: int) -> list[Any]:
@@ -294,7 +239,7 @@ class StreamDataset(IterableDataset[Any]):
         batch, sound = read_sound(self._reader, numbers, batches.epoch, self._skipped)
         return [one_sample(batch, place) for place in range(len(sound))]
 
-    def report(self, epoch: int) -> None:
+    def report(self) -> None:
         """Say what this process has left out."""
         if self._skipped is not None:
-            self._skipped.report(epoch, self.store.path)
+            self._skipped.report(self.store.path)

@@ -34,23 +34,21 @@ class Iteration(Iterator[Any]):
 
     def _seek(self, position: Position, given: int, place: int) -> None:
         self._position, self._given, self._place = position, given, place
-        self._batches: Batches = self._stream.batches_from(position)
+        self._batches: Batches = self._stream.course.batches_to_read(position)
+        self._ended = False
         self._held: list[Any] | None = None
         """Samples of the batch that is given one by one."""
 
     def __next__(self) -> Any:
         if self._stream.awaited:
             raise StateError(
-                "a state of one worker was loaded: load it through the loader that saved it (StatefulDataLoader), or "
-                "save with packer_reader.loader or state_dict(batches=...)"
+                "a state of one worker, or of single samples, was loaded: only a loader that keeps such states can "
+                "put it back (torchdata's StatefulDataLoader)"
             )
         while (number := self._worker + self._given * self._workers) < len(self._batches):
             if self._stream.batch_size is not None:
                 self._given += 1
-                batch = self._stream.batch(self._batches, number)
-                if batch is not None:
-                    return batch
-                continue
+                return self._stream.batch(self._batches, number)
             if self._held is None:
                 self._held = self._stream.samples(self._batches, number)
             if self._place < len(self._held):
@@ -58,18 +56,24 @@ class Iteration(Iterator[Any]):
                 sample = self._held[self._place - 1]
                 return self._stream.transform(sample) if self._stream.transform else sample
             self._held, self._place, self._given = None, 0, self._given + 1
-        self._stream.report(self._position.epoch)
+        self._ended = True
+        self._stream.report()
         raise StopIteration
 
     def state_dict(self) -> dict[str, Any]:
         """Where this process is: the data set's own state when it reads alone, otherwise one for this worker only."""
+        course = self._stream.course
         if self._workers == 1 and self._stream.batch_size is not None:
-            return self._stream.state_of(self._stream.behind(self._position, self._given))
-        return self._stream.state_of(self._position) | {
+            # Behind the end torchdata begins the next epoch itself; behind the last batch it would begin an empty one.
+            position = course.behind(self._position, self._given)
+            return course.state_of(position if self._ended else course.settled(position))
+        return course.state_of(self._position) | {
             "worker": self._worker,
             "workers": self._workers,
             "given": self._given,
             "place": self._place,
+            "batch": self._stream.batch_size or 0,
+            "global_batch": self._batches.global_batch,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -78,12 +82,18 @@ class Iteration(Iterator[Any]):
         Raises:
             StateError: it belongs to another store, order, or share.
         """
-        position = self._stream.position_of(state)
+        position = self._stream.course.position_of(state)
         share = state.get("worker", 0), state.get("workers", 1)
         if share != (self._worker, self._workers):
             raise StateError(
                 f"the state is of worker {share[0]} of {share[1]}, this is worker {self._worker} of {self._workers}: "
                 "take the same num_workers, or use packer_reader.loader, whose state fits any number"
+            )
+        sizes = self._stream.batch_size or 0, self._batches.global_batch
+        if (state.get("batch", sizes[0]), state.get("global_batch", sizes[1])) != sizes:
+            raise StateError(
+                f"the state counts batches of {state['batch']} ({state['global_batch']} over all ranks), these are of "
+                f"{sizes[0]} ({sizes[1]}): take the same, or use packer_reader.loader, whose state fits any"
             )
         self._stream.awaited = False
         self._stream.clock.correct(position)

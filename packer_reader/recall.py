@@ -13,7 +13,7 @@ from packer_reader.ranks import resolve_rank
 from packer_reader.shuffle import order_of
 
 if TYPE_CHECKING:
-    from packer_reader.order import Ints
+    from packer_reader.order import Ints, Tail
     from packer_reader.stores.base import Store
 
 __all__ = ["batch_at", "batch_lines", "describe_batch"]
@@ -29,6 +29,9 @@ def batch_at(
     rank: int = 0,
     world_size: int = 1,
     start: int = 0,
+    tail: Tail = "keep",
+    lanes: int = 1,
+    block: int | None = None,
 ) -> Ints:
     """Numbers of the samples that one rank got in one batch.
 
@@ -40,7 +43,10 @@ def batch_at(
         shuffle_buffer: of the data set, in samples or bytes.
         rank: whose batch.
         world_size: number of ranks.
-        start: samples of the epoch consumed before the run was resumed: `samples` of its state.
+        start: samples of this epoch consumed before the run was resumed in it: `samples` of its state.
+        tail: what the data set does with a last batch that is not full.
+        lanes: of the data set.
+        block: of the data set.
 
     Returns:
         int64 (n,).
@@ -55,11 +61,16 @@ def batch_at(
     epoch, step = map(int, found.groups())
     rank, world_size = resolve_rank(rank, world_size)
     size = whole("batch_size", batch_size, 1, 2**40) * world_size
-    spec = order_of(store, shuffle_buffer, seed, 1, None)
-    batches = Batches(spec, epoch, size, "keep", whole("start", start, 0, len(store)), rank, world_size)
+    spec = order_of(store, shuffle_buffer, seed, lanes, block)
+    if size % spec.lanes:
+        raise UsageError(f"lanes is {lanes}, it must divide the global batch of {size}")
+    batches = Batches(spec, epoch, size, tail, whole("start", start, 0, len(store)), rank, world_size)
     if step >= len(batches):
         raise NotFoundError(f"epoch {epoch} has no step {step}: it has {len(batches)} batches of {size} samples")
-    return batches.batch(step)[0]
+    numbers, _ = batches.batch(step)
+    if not len(numbers):
+        raise NotFoundError(f"rank {rank} of {world_size} got no sample in step {step} of epoch {epoch}")
+    return numbers
 
 
 def describe_batch(store: Store, numbers: Ints) -> dict[str, Any]:

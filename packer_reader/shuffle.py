@@ -11,9 +11,11 @@ from packer_reader.arguments import whole
 from packer_reader.errors import BatchError, UsageError
 from packer_reader.order import OrderSpec
 from packer_reader.sizes import parse_bytes
+from packer_reader.stores.base import Store
+from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
-    from packer_reader.stores.base import Store
+    import os
 
 __all__ = ["ShuffleQuality", "default_block", "order_of", "shuffle_quality"]
 
@@ -95,7 +97,7 @@ class ShuffleQuality:
 
 
 def shuffle_quality(
-    store: Store,
+    store: Store | str | os.PathLike[str],
     *,
     batch_size: int = 256,
     shuffle_buffer: int | str = "256MB",
@@ -103,11 +105,11 @@ def shuffle_quality(
 ) -> ShuffleQuality:
     """The expected mixing of a store's order, from arithmetic alone.
 
-    A batch is a draw without repetition from the buffer. Of W / k blocks in it (W samples, k a block) a batch of b
-    misses each with probability (1 - k/W) (1 - k/(W-1)) ... (1 - k/(W-b+1)).
+    A batch is a draw without repetition from the buffer and what moves into it meanwhile: W = buffer + b samples. Of
+    the W / k blocks of k samples a batch of b misses each with probability (1 - k/W) (1 - k/(W-1)) ... (1 - k/(W-b+1)).
 
     Args:
-        store: as `packer_reader.open` gives it.
+        store: opened, or its path.
         batch_size: samples of a global batch.
         shuffle_buffer: as `StreamDataset` takes it.
         block: as `StreamDataset` takes it.
@@ -115,18 +117,20 @@ def shuffle_quality(
     Raises:
         UsageError: an argument has a value that cannot be used.
     """
+    store = store if isinstance(store, Store) else open_store(store)
     batch = whole("batch_size", batch_size, 1, 2**40)
     spec = order_of(store, shuffle_buffer, 0, 1, block)
     size = min(spec.block, spec.total)
-    window = min(max(spec.window, size) if spec.shuffled else max(batch, size), spec.total)
+    # A batch comes out while the buffer moves on by as many samples.
+    pool = min(spec.total, max(size, (spec.window if spec.shuffled else 0) + batch))
     return ShuffleQuality(
         batch_size=batch,
         shuffle_buffer=spec.window if spec.shuffled else 0,
         block=spec.block,
         stored_shuffled=store.manifest.shuffled,
-        blocks_per_batch=_different(window, size, batch) if spec.shuffled else 1 + (min(batch, spec.total) - 1) / size,
+        blocks_per_batch=_different(pool, size, batch) if spec.shuffled else 1 + (min(batch, spec.total) - 1) / size,
         blocks_at_best=_different(spec.total, size, batch),
-        same_block=(size - 1) / max(1, window - 1),
+        same_block=(size - 1) / max(1, pool - 1),
         same_block_at_best=(size - 1) / max(1, spec.total - 1),
     )
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch.utils.data import get_worker_info
 
-from packer_reader.errors import StoreError, UsageError
+from packer_reader.errors import BatchError, DamageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,13 @@ class Skipped:
     def __init__(self) -> None:
         """Begin with nothing."""
         self._counts = torch.zeros(_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
-        self._new: list[str] = []
+        self._new: list[tuple[int, str]] = []
+        """Epoch and error of what this process has left out and not said yet."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if not self._counts.is_shared():  # a copy in the same process
+            self._counts = self._counts.clone().share_memory_()
 
     @classmethod
     def asked_for(cls, on_error: OnError) -> Skipped | None:
@@ -52,20 +58,24 @@ class Skipped:
         """Samples left out so far, in all processes of this trainer."""
         return int(self._counts.sum())
 
-    def add(self, error: StoreError) -> None:
+    def add(self, error: DamageError, epoch: int) -> None:
         """One sample more."""
         info = get_worker_info()
         self._counts[(info.id if info is not None else 0) % _WORKERS] += 1
-        self._new.append(str(error))
+        self._new.append((epoch, str(error)))
 
-    def report(self, epoch: int, path: Path) -> None:
-        """Say in the log what this process has left out since the last time."""
-        if self._new:
+    def report(self, path: Path) -> None:
+        """Say in this process's log what it has left out since the last time."""
+        for epoch in sorted({epoch for epoch, _ in self._new}):
+            texts = [text for found, text in self._new if found == epoch]
             _LOG.warning(
-                "epoch %d: %d damaged samples of %r were left out, the first: %s", epoch, len(self._new), str(path),
-                self._new[0],
-            )  # fmt: skip
-            self._new.clear()
+                "epoch %d: %d damaged samples of %r were left out, the first: %s",
+                epoch,
+                len(texts),
+                str(path),
+                texts[0],
+            )
+        self._new.clear()
 
 
 def read_sound(
@@ -83,19 +93,26 @@ def read_sound(
         The batch, and the places in `numbers` that it holds.
 
     Raises:
-        StoreError: a sample is damaged and `skipped` is None, or the whole store has been replaced.
+        StoreError: a sample is damaged and `skipped` is None; or more than samples is wrong (a file is gone, the system
+            is out of descriptors, the store has been replaced).
+        BatchError: no sample of the batch is sound.
     """
     try:
         return reader.read(numbers, epoch), range(len(numbers))
-    except StoreError:
-        if skipped is None:
+    except DamageError as error:
+        if skipped is None or error.sample is None:
             raise
     reader.store.check_same()
-    sound = []
+    sound, last = [], None
     for place in range(len(numbers)):
         try:
             reader.read(numbers[place : place + 1], epoch)
             sound.append(place)
-        except StoreError as error:
-            skipped.add(error)
+        except DamageError as error:
+            if error.sample is None:
+                raise
+            skipped.add(error, epoch)
+            last = error
+    if not sound:
+        raise BatchError(f"every sample of a batch is damaged, so that none is left to skip to: {last}")
     return reader.read(numbers[sound], epoch), sound

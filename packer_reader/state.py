@@ -12,7 +12,7 @@ from packer_reader.errors import StateError, UsageError
 __all__ = ["STATE_VERSION", "position_of"]
 
 STATE_VERSION = 1
-_SHARE = ("worker", "workers", "given", "place")
+_SHARE = ("worker", "workers", "given", "place", "batch", "global_batch")
 """Entries of a state that is one worker's."""
 
 

@@ -28,6 +28,7 @@ STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
 READER = STORES | {
     "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.order", "packer_reader.epoch",
     "packer_reader.ranks", "packer_reader.arguments", "packer_reader.shuffle",
+    "packer_reader.fill", "packer_reader.ring", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
 }  # fmt: skip
@@ -44,7 +45,11 @@ MAY_IMPORT = {
     "packer_reader.ranks": BASE,
     "packer_reader.state": BASE | {"packer_reader.arguments", "packer_reader.epoch"},
     "packer_reader.iteration": BASE | {"packer_reader.epoch"},
+    "packer_reader.course": BASE
+    | {"packer_reader.epoch", "packer_reader.order", "packer_reader.ranks", "packer_reader.state"},
     "packer_reader.skipping": BASE,
+    "packer_reader.ring": BASE,
+    "packer_reader.sender": BASE | {"packer_reader.ring"},
     "packer_reader.recall": STORES
     | {"packer_reader.arguments", "packer_reader.order", "packer_reader.ranks", "packer_reader.shuffle"},
     "packer_reader.resize": set(),
@@ -86,7 +91,7 @@ MAY_IMPORT = {
     },
     "packer.drive": SHARED | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.output.journal"},
     "packer.sheet": SHARED,
-    "packer.cli": SHARED | {"packer", "packer_reader.recall"},
+    "packer.cli": SHARED | {"packer", "packer_reader.recall", "packer_reader.arguments"},
     "packer": SHARED | {"packer"},
 }
 """Module or package to what it may import, itself included where it has several modules. The longest name counts."""
@@ -101,12 +106,13 @@ HOMES = {
     "msgpack": ("packer_reader.format.record",),
     "simplejpeg": ("packer_reader.decode", "packer.transforms.decode", "packer.transforms.jpeg",
                    "packer.transforms.encode"),
-    "PIL": ("packer.transforms.decode", "packer.transforms.jpeg", "packer.transforms.picture", "packer_reader.batch",
+    "PIL": ("packer.transforms.decode", "packer.transforms.jpeg", "packer.transforms.picture", "packer_reader.fill",
             "packer.sheet"),
     "cv2": ("packer.transforms", "packer.runners.processes"),
     "torch": ("packer_reader.resize", "packer_reader.batch", "packer_reader.epoch", "packer_reader.ranks",
               "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
-              "packer_reader.iteration", "packer_reader.skipping", "packer.runners.processes"),
+              "packer_reader.iteration", "packer_reader.skipping", "packer_reader.fill",
+              "packer_reader.sender", "packer.runners.processes"),
 }  # fmt: skip
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from packer.cli.options import output_options
 
 __all__ = ["inspect"]
+
+
+def _given(*names: str) -> bool:
+    """Whether one of these options stands on the command line."""
+    context = click.get_current_context()
+    return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in names)
 
 
 @click.command()
@@ -32,8 +40,12 @@ __all__ = ["inspect"]
     "--start",
     type=int,
     default=0,
-    help="With --batch, of a resumed run: `samples` in the state it was resumed from; steps count from there.",
+    help="With --batch, for the epoch that a run was resumed in: `samples` of its state; steps count from there.",
 )
+@click.option("--pad", is_flag=True, help="With --batch: the StreamDataset has pad=True.")
+@click.option("--drop-last", is_flag=True, help="With --batch: the StreamDataset has drop_last=True.")
+@click.option("--lanes", type=int, default=1, help="With --batch: of the StreamDataset.")
+@click.option("--block", type=int, help="With --batch: of the StreamDataset.")
 @click.option("-o", "out", metavar="FILE", help="With --batch: draw the samples into a picture as well.")
 @output_options
 def inspect(  # noqa: PLR0917 - click passes options by name
@@ -47,8 +59,12 @@ def inspect(  # noqa: PLR0917 - click passes options by name
     seed: int,
     shuffle_buffer: str,
     start: int,
+    lanes: int,
+    block: int | None,
     out: str | None,
     *,
+    pad: bool,
+    drop_last: bool,
     as_json: bool,
     quiet: bool,  # noqa: ARG001 - every command has it
 ) -> None:
@@ -63,17 +79,18 @@ def inspect(  # noqa: PLR0917 - click passes options by name
     if batch is None:
         from packer_reader.summary import inspect_text
 
-        if out is not None:
-            raise click.UsageError("-o draws the samples of a batch: give --batch EPOCH:STEP too")
+        if out is not None or _given("batch_size", "rank", "world_size", "seed", "shuffle_buffer", "start"):
+            raise click.UsageError("-o and options of a run are about a batch: give --batch EPOCH:STEP too")
         click.echo(inspect_text(store, split, sample, as_json=as_json))
         return
     if sample is not None or batch_size is None:
         raise click.UsageError("--batch goes with --batch-size, and without --sample")
+    from packer_reader.arguments import tail_of
     from packer_reader.recall import batch_at, batch_lines, describe_batch
     from packer_reader.stores.open import open_store
 
     opened = open_store(store, split)
-    buffer = int(shuffle_buffer) if shuffle_buffer.isdecimal() else shuffle_buffer
+    buffer = int(shuffle_buffer) if re.fullmatch("[0-9]{1,18}", shuffle_buffer) else shuffle_buffer
     numbers = batch_at(
         opened,
         batch,
@@ -83,6 +100,9 @@ def inspect(  # noqa: PLR0917 - click passes options by name
         rank=rank,
         world_size=world_size,
         start=start,
+        tail=tail_of(batch_size, drop_last=drop_last, pad=pad),
+        lanes=lanes,
+        block=block,
     )
     if out is not None:
         from packer.sheet import contact_sheet, save_sheet

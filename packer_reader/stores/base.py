@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,10 +23,18 @@ if TYPE_CHECKING:
 
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["Store"]
+__all__ = ["Spans", "Store"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Encoded fields of some samples, by field and then by sample."""
+
+    views: list[list[memoryview]]
+    crcs: list[list[int]]
 
 
 class Store:
@@ -142,21 +151,50 @@ class Store:
         Raises:
             DamageError: naming shard, key and source file.
         """
-        shards = np.searchsorted(self._ends, numbers, "right")
-        found = []
-        for number, shard in zip(numbers.tolist(), shards.tolist(), strict=True):
-            index = self.index(shard)
-            row = number - self.first(shard)
-            data = memoryview(self.data(shard, index, row))
-            views = []
-            for place in fields:
-                start, size = int(index.offset[place, row]), int(index.size[place, row])
-                view = data[start : start + size]
-                if len(view) != size or zlib.crc32(view) != int(index.crc[place, row]):
+        spans = self.spans(numbers, fields)
+        for place in range(len(fields)):
+            for number, view, crc in zip(numbers.tolist(), spans.views[place], spans.crcs[place], strict=True):
+                if zlib.crc32(view) != crc:
                     raise self.damaged(number)
-                views.append(view)
-            found.append(tuple(views))
-        return found
+        return list(zip(*spans.views, strict=True)) if fields else [()] * len(numbers)
+
+    def spans(self, numbers: Ints, fields: Sequence[int]) -> Spans:
+        """Encoded fields of several samples and their CRC-32, not compared yet: whoever decodes does that.
+
+        Args:
+            numbers: sample numbers, int64 (n,), in range.
+            fields: places in `manifest.fields`.
+
+        Raises:
+            DamageError: a shard is gone or cut, naming it.
+        """
+        shards = np.searchsorted(self._ends, numbers, "right")
+        offsets = np.empty((3, len(fields), len(numbers)), np.int64)
+        rows = np.empty(len(numbers), np.int64)
+        used = np.unique(shards).tolist()
+        for shard in used:
+            here = slice(None) if len(used) == 1 else np.flatnonzero(shards == shard)
+            index, rows[here] = self.index(shard), numbers[here] - self.first(shard)
+            for place, field in enumerate(fields):
+                for kind, column in enumerate((index.offset, index.size, index.crc)):
+                    offsets[kind, place, here] = column[field][rows[here]]
+        holders = self.holders(shards.tolist(), rows.tolist())
+        views: list[list[memoryview]] = []
+        for starts, sizes in zip(*offsets[:2].tolist(), strict=True):
+            views.append(
+                [holder[start : start + size] for holder, start, size in zip(holders, starts, sizes, strict=True)]
+            )
+            if any(len(view) != size for view, size in zip(views[-1], sizes, strict=True)):
+                raise self.damaged(
+                    next(
+                        n for n, view, size in zip(numbers.tolist(), views[-1], sizes, strict=True) if len(view) != size
+                    )
+                )
+        return Spans(views, offsets[2].tolist())
+
+    def holders(self, shards: list[int], rows: list[int]) -> list[memoryview]:
+        """For each sample, by shard and row, the bytes that its offsets count in."""
+        return [memoryview(self.data(s, self.index(s), row)) for s, row in zip(shards, rows, strict=True)]
 
     def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
         """Let the system begin to fetch what `read` of the same will want; where it cannot, nothing happens."""

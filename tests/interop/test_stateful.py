@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from packer_reader import StreamDataset
+from packer_reader import StreamDataset, loader
 from packer_reader.errors import StateError, UsageError
 
 if TYPE_CHECKING:
@@ -76,9 +76,43 @@ def test_the_states_of_other_orders_and_shares_are_refused(tar_store: Path) -> N
     share = ds.state_dict() | {"worker": 1, "workers": 2}
     with pytest.raises(StateError, match=r"worker 1 of 2, this is worker 0 of 1: .*packer_reader.loader"):
         iter(ds).load_state_dict(share)
+    with pytest.raises(StateError, match="the state is one worker's of a StatefulDataLoader"):
+        loader(ds, num_workers=1).load_state_dict(share)
     ds.load_state_dict(share)
-    with pytest.raises(StateError, match="a state of one worker was loaded"):
+    with pytest.raises(StateError, match="a state of one worker, or of single samples, was loaded"):
         next(iter(ds))
+    ds.set_epoch(3)
+    assert next(iter(ds))["label"].shape == (8,)
+
+
+@pytest.mark.parametrize(
+    ("workers", "sizes"), [(0, (8, 16)), (0, (8, 4)), (0, (8, None)), (0, (None, 8)), (2, (8, 16))]
+)
+def test_a_workers_state_is_for_its_batch_size(
+    workers: int, sizes: tuple[int | None, int | None], tar_store: Path
+) -> None:
+    batches = stateful(tar_store, workers, sizes[0])
+    running = iter(batches)
+    seen = [n for _ in range(3) for n in next(running)["id"].tolist()]
+    state = batches.state_dict()
+    later = stateful(tar_store, workers, sizes[1])
+    if workers == 0 and sizes[0] is not None:  # who reads alone counts samples
+        later.load_state_dict(state)
+        assert sorted(seen + sum(ids_of(later), [])) == list(range(60))
+        return
+    later.load_state_dict(state)
+    with pytest.raises(StateError, match=r"the state counts batches of|a state of one worker"):
+        ids_of(later)
+
+
+def test_behind_the_last_batch_the_next_epoch_begins(tar_store: Path) -> None:
+    batches = stateful(tar_store, 0)
+    running = iter(batches)
+    for _ in range(8):
+        next(running)
+    later = stateful(tar_store, 0)
+    later.load_state_dict(batches.state_dict())
+    assert sorted(sum(ids_of(later), [])) == list(range(60))
 
 
 def test_only_the_process_that_reads_knows_what_it_gave(tar_store: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -23,17 +25,17 @@ HURT = (3, 17, 41)
 @pytest.fixture
 def hurt(store: Path, tmp_path: Path) -> Path:
     """A copy of the store with three samples damaged."""
-    copy = tmp_path / "copy"
-    shutil.copytree(store, copy)
+    hurt = tmp_path / "copy"
+    shutil.copytree(store, hurt)
     opened = packer_reader.open(store)
-    data = {path: bytearray(path.read_bytes()) for path in copy.iterdir() if path.suffix in {".tar", ".mdb"}}
+    data = {path: bytearray(path.read_bytes()) for path in hurt.iterdir() if path.suffix in {".tar", ".mdb"}}
     for number in HURT:
         needle = opened.encoded(number)["png"]
         ((path, place),) = [(path, found) for path, held in data.items() if (found := held.find(needle)) >= 0]
         data[path][place + len(needle) // 2] ^= 1
     for path, held in data.items():
         path.write_bytes(held)
-    return copy
+    return hurt
 
 
 def stream(path: Path, **options: Any) -> StreamDataset:
@@ -69,25 +71,35 @@ def test_what_was_skipped_is_said_at_the_end_of_an_epoch(hurt: Path, caplog: pyt
     assert second.startswith("epoch 1: 3 damaged samples of")
 
 
-def test_a_lost_shard_may_be_skipped(tar_store: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(tar_store, copy)
-    ds, strict = stream(copy, on_error="skip"), stream(copy)
-    lost = int(ds.store.table["samples"][1])
-    (copy / "train-000001.tar").unlink()
-    assert len(sum((batch["id"].tolist() for batch in ds), [])) == 60 - lost
-    assert ds.skipped == lost
+def test_a_lost_shard_is_no_damaged_sample(tar_store: Path, tmp_path: Path) -> None:
+    hurt = tmp_path / "copy"
+    shutil.copytree(tar_store, hurt)
+    ds = stream(hurt, on_error="skip")
+    (hurt / "train-000001.tar").unlink()
     with pytest.raises(StoreError, match=r"train-000001.tar is missing"):
-        list(strict)
+        list(ds)
+    assert ds.skipped == 0
 
 
-def test_a_batch_without_a_sound_sample_is_left_out(hurt: Path) -> None:
-    ds = stream(hurt, on_error="skip", batch_size=1)
-    assert [len(batch["id"]) for batch in ds] == [1] * 57
-    half = stream(hurt, on_error="skip", batch_size=1, rank=0, world_size=2)
-    other = stream(hurt, on_error="skip", batch_size=1, rank=1, world_size=2)
-    with pytest.raises(BatchError, match="other ranks wait for it"):
-        list(half), list(other)
+def test_a_batch_without_a_sound_sample_ends_the_run(hurt: Path) -> None:
+    with pytest.raises(BatchError, match=r"every sample of a batch is damaged.*is damaged at key \d+ .sample"):
+        list(stream(hurt, on_error="skip", batch_size=1))
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda ds: pickle.loads(pickle.dumps(ds))])
+def test_copies_count_in_their_workers(clone: Any, hurt: Path) -> None:
+    ds = clone(stream(hurt, on_error="skip"))
+    list(DataLoader(ds, batch_size=None, num_workers=2))
+    assert ds.skipped == len(HURT)
+
+
+def test_what_was_broken_off_is_said_with_its_epoch(hurt: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ds = stream(hurt, on_error="skip", shuffle_buffer=0)
+    with caplog.at_level(logging.WARNING, "packer_reader"):
+        next(iter(ds))
+        list(ds)
+    texts = [record.getMessage()[:28] for record in caplog.records]
+    assert texts == ["epoch 0: 1 damaged samples o", "epoch 1: 3 damaged samples o"]
 
 
 def test_padding_masks_what_is_left(hurt: Path) -> None:

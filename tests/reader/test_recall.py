@@ -39,6 +39,20 @@ def test_it_agrees_with_what_each_rank_saw(run: Callable[..., Any], store: Path)
                     assert recalled(run, store, f"{epoch}:{step}", *more) == batch["id"].tolist()
 
 
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [({"pad": True}, ["--pad"]), ({"drop_last": True}, ["--drop-last"]), ({"lanes": 7}, ["--lanes", 7]),
+     ({"block": 3}, ["--block", 3])],
+)  # fmt: skip
+def test_it_agrees_for_every_tail_and_layout(
+    options: dict[str, Any], flags: list[object], run: Callable[..., Any], store: Path
+) -> None:
+    for rank in (0, 1):
+        for step, batch in enumerate(stream(store, rank=rank, world_size=2, **options)):
+            more = ("--rank", rank, "--world-size", 2, *flags)
+            assert recalled(run, store, f"0:{step}", *more) == batch["id"].tolist()
+
+
 def test_it_agrees_after_a_resume_with_another_batch_size(run: Callable[..., Any], store: Path) -> None:
     state = stream(store, batch_size=11).state_dict(batches=2)
     later = stream(store)
@@ -72,6 +86,12 @@ def test_it_names_class_and_source_and_draws(run: Callable[..., Any], store: Pat
         (["--batch", "0:99", "--batch-size", 4], 4, "epoch 0 has no step 99: it has 15 batches of 4 samples"),
         (["--batch", "0:0", "--batch-size", 4, "--rank", 2, "--world-size", 2], 2, "rank in 0..world_size-1"),
         (["-o", "x.png"], 2, "give --batch EPOCH:STEP too"),
+        (["--rank", 1], 2, "give --batch EPOCH:STEP too"),
+        (["--batch", "0:0", "--batch-size", 1, "--rank", 99, "--world-size", 100], 4, "rank 99 of 100 got no sample"),
+        (["--batch", "0:0", "--batch-size", 4, "--lanes", 3], 2, "must divide the global batch of 4"),
+        (["--batch", "0:7", "--batch-size", 8, "--drop-last"], 4, "has no step 7: it has 7 batches"),
+        (["--batch", "0:0", "--batch-size", 4, "--shuffle-buffer", "9" * 5000], 2, "shuffle_buffer is"),
+        (["--batch", "0:0", "--batch-size", 4, "-o", "x.psd"], 2, "is no picture's name"),
         (["--batch", "0:0", "--batch-size", 4, "-o", "sheet.xyz"], 2, "is no picture's name"),
     ],
 )

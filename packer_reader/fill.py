@@ -1,0 +1,221 @@
+"""Encoded fields of a batch to arrays: decoded in place, on several threads where asked for."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packer_reader.crops import Draw
+from packer_reader.decode import decode_field, decode_image
+from packer_reader.errors import DamageError, MissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from packer_reader.batch import View
+    from packer_reader.format.fields import FieldSpec
+    from packer_reader.stores.base import Store
+
+__all__ = ["Column", "Encoded", "Others", "Pictures", "Threads", "tv_image"]
+
+Array = npt.NDArray[Any]
+_CHUNK = 8
+"""Samples that a thread takes at a time."""
+
+
+class Threads:
+    """Runs a function over the places of a batch, on the calling thread and as many others as were asked for."""
+
+    def __init__(self, count: int) -> None:
+        """Take the number of threads in all; they start when there is something to do."""
+        self._count = count
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_count": self._count, "_pool": None}
+
+    def run(self, function: Callable[[int], None], count: int) -> None:
+        """Call `function(0)` to `function(count - 1)`; raises the first failure."""
+        if self._count == 1 or count <= _CHUNK:
+            for place in range(count):
+                function(place)
+            return
+        if self._pool is None or self._pool[0] != os.getpid():  # threads do not survive a fork
+            self._pool = os.getpid(), ThreadPoolExecutor(self._count - 1, "packer-decode")
+        starts = itertools.count(0, _CHUNK)  # one call of next is atomic
+
+        def work() -> None:
+            while (start := next(starts)) < count:
+                for place in range(start, min(start + _CHUNK, count)):
+                    function(place)
+
+        others = [self._pool[1].submit(work) for _ in range(self._count - 1)]
+        try:
+            work()
+        finally:
+            for other in others:
+                other.exception()  # all have ended before anyone looks at the memory
+        for other in others:
+            other.result()
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One field of the samples of a batch."""
+
+    numbers: npt.NDArray[np.int64]
+    """Sample numbers, (n,)."""
+    views: list[memoryview]
+    crcs: list[int]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A label: its values come from the store's column."""
+
+    field: FieldSpec
+
+    @property
+    def dtype(self) -> Any:
+        """int64."""
+        return np.int64
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """A number per sample."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Any field that is given as a list."""
+
+    field: FieldSpec
+    as_bytes: bool
+    """Encoded, as uint8 tensors."""
+
+    @property
+    def dtype(self) -> Any:
+        """None of its own."""
+        return None
+
+    @property
+    def shape(self) -> None:
+        """Values differ."""
+        return
+
+    def listed(self, store: Store, encoded: Encoded) -> list[Any]:
+        """The values."""
+        found = []
+        for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
+            _check(store, number, view, crc)
+            if self.as_bytes:
+                found.append(torch.frombuffer(bytearray(view), dtype=torch.uint8))
+            else:
+                found.append(decode_field(self.field, view))
+        return found
+
+
+class Pictures:
+    """An image field."""
+
+    def __init__(self, store: Store, field: FieldSpec, view: View, seed: int, size: tuple[int, int] | None) -> None:
+        """Take what decides the pixels; `size` is None when images come as a list."""
+        self._store, self._field, self._view, self._seed = store, field, view, seed
+        self.dtype = np.dtype(field.dtype)
+        self.shape = None if size is None else (*size, field.maximum[-1])
+        self._plain = view.crop is None and view.flip is None
+        # Uncompressed arrays are copied as they are: comparing CRCs would halve the speed, and verify --full does it.
+        self._checked = field.codec != "npy"
+        self._header = b""
+
+    def fill(self, encoded: Encoded, out: Array, threads: Threads) -> None:
+        """Decode all into (n, h, w, c)."""
+        numbers, views, crcs = encoded.numbers.tolist(), encoded.views, encoded.crcs
+        if self._plain and not self._checked:
+            threads.run(lambda place: self._copy(views[place], out[place], numbers[place]), len(views))
+            return
+
+        def one(place: int) -> None:
+            number, view = numbers[place], views[place]
+            if self._checked:
+                _check(self._store, number, view, crcs[place])
+            if self._plain:
+                self._decode(view, number, out[place])
+            else:
+                np.copyto(out[place], self._cropped(view, number, encoded.epoch))
+
+        threads.run(one, len(views))
+
+    def listed(self, store: Store, encoded: Encoded) -> list[Any]:
+        """Images of their own sizes."""
+        found = []
+        for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
+            _check(store, number, view, crc)
+            pixels = self._decode(view, number) if self._plain else self._cropped(view, number, encoded.epoch)
+            found.append(self._present(np.ascontiguousarray(pixels)))
+        return found
+
+    def _copy(self, view: memoryview, out: Array, number: int) -> None:
+        """An uncompressed array: its header is compared with the last one, not parsed."""
+        header = view[: len(view) - out.nbytes]
+        if not self._header or header != self._header:
+            self._decode(view, number, out)
+            self._header = bytes(header)
+            return
+        np.copyto(out.reshape(-1), np.frombuffer(view, out.dtype, offset=len(header)))
+
+    def _decode(self, view: memoryview, number: int, out: Array | None = None) -> Array:
+        try:
+            return decode_image(self._field, view, out)
+        except DamageError as error:
+            raise self._store.damaged(number, str(error)) from None
+
+    def _cropped(self, view: memoryview, number: int, epoch: int) -> Array:
+        pixels = self._decode(view, number)
+        draw = Draw(self._seed, epoch, number)
+        if self._view.crop is not None:
+            pixels = self._view.crop(pixels, draw)
+        if self._view.flip is not None:
+            pixels = self._view.flip(pixels, draw)
+        return pixels
+
+    def _present(self, pixels: Array) -> Any:
+        if self._view.decode == "numpy":
+            return pixels
+        if self._view.decode == "pil":
+            from PIL import Image  # noqa: PLC0415 - loaded only for this form
+
+            return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        tensor = torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()).permute(2, 0, 1)
+        return tv_image()(tensor) if self._view.decode == "tv_tensors" else tensor
+
+
+def _check(store: Store, number: int, view: memoryview, crc: int) -> None:
+    if zlib.crc32(view) != crc:
+        raise store.damaged(number)
+
+
+def tv_image() -> Any:
+    """Torchvision's image type.
+
+    Raises:
+        MissingError: there is no torchvision, or one of another torch.
+    """
+    try:
+        return import_module("torchvision.tv_tensors").Image
+    except Exception as error:  # noqa: BLE001 - a torchvision of another torch fails with a RuntimeError
+        raise MissingError(
+            f'decode="tv_tensors" needs a torchvision that fits this torch ({error}): install it, or take '
+            'decode="torch"'
+        ) from None
