@@ -145,6 +145,7 @@ def _copy(job: SplitJob, image: Any, name: str, facts: Facts) -> StoredSample | 
 def _images(store: Store, numbers: Ints) -> list[Any]:
     """Encoded images, checked by CRC; None for one that is damaged."""
     try:
+        store.announce(numbers, [0])
         return [image for (image,) in store.read(numbers, [0])]
     except StoreError:
         return [None] if len(numbers) == 1 else [_images(store, one)[0] for one in numbers[:, None]]

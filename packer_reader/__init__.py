@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from packer_reader.crops import CenterCrop, HorizontalFlip, RandomResizedCrop, Resize
     from packer_reader.dataloader import loader
     from packer_reader.dataset import StreamDataset
+    from packer_reader.device import DevicePrefetcher, Normalize
     from packer_reader.errors import PackerError
     from packer_reader.mapdataset import MapDataset
     from packer_reader.shuffle import shuffle_quality
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CenterCrop",
+    "DevicePrefetcher",
     "HorizontalFlip",
     "MapDataset",
+    "Normalize",
     "PackerError",
     "RandomResizedCrop",
     "Resize",
@@ -43,8 +46,10 @@ __all__ = [
 
 _HOMES = {
     "CenterCrop": "packer_reader.crops",
+    "DevicePrefetcher": "packer_reader.device",
     "HorizontalFlip": "packer_reader.crops",
     "MapDataset": "packer_reader.mapdataset",
+    "Normalize": "packer_reader.device",
     "PackerError": "packer_reader.errors",
     "RandomResizedCrop": "packer_reader.crops",
     "Resize": "packer_reader.crops",

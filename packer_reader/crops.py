@@ -106,7 +106,9 @@ class RandomResizedCrop:
     def __call__(self, pixels: Pixels, draw: Draw) -> Pixels:
         """Cut and resize."""
         top, left, height, width = self._box(pixels.shape[0], pixels.shape[1], draw)
-        return resize(pixels[top : top + height, left : left + width], *_sides(self.size, "RandomResizedCrop"))
+        return resize(
+            pixels[top : top + height, left : left + width], *_sides(self.size, "RandomResizedCrop"), quick=True
+        )
 
     def _box(self, height: int, width: int, draw: Draw) -> tuple[int, int, int, int]:
         log = (math.log(self.ratio[0]), math.log(self.ratio[1]))
@@ -144,7 +146,7 @@ class Resize:
         """Resize."""
         size = self.output(pixels.shape[0], pixels.shape[1])
         assert size is not None
-        return resize(pixels, *size)
+        return resize(pixels, *size, quick=True)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,14 @@ between numpy's views, saves 80 us an image of 340 between decodes (16 of 185 fr
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import get_worker_info
 
 __all__ = ["resize"]
 
@@ -21,7 +24,9 @@ _antialiased: Any = torch._C._nn._upsample_bilinear2d_aa
 """Source, size of the result, align_corners, factors of height and width where the sizes do not tell them."""
 
 
-def resize(pixels: Pixels, height: int, width: int, *, extent: tuple[float, float] | None = None) -> Pixels:
+def resize(
+    pixels: Pixels, height: int, width: int, *, extent: tuple[float, float] | None = None, quick: bool = False
+) -> Pixels:
     """Resize an image with the antialiased bilinear (triangle) filter.
 
     Args:
@@ -30,12 +35,16 @@ def resize(pixels: Pixels, height: int, width: int, *, extent: tuple[float, floa
         width: of the result, in pixels.
         extent: rows and columns that the picture really covers, at most h and w and less than one pixel below them,
             when its last row and column are there only in part; None takes all.
+        quick: enlarge by OpenCV where it is installed: the same filter, within one level, in half of the time.
 
     Returns:
         (height, width, c), contiguous, of the same dtype; the argument itself when the size is right already.
     """
     if pixels.shape[:2] == (height, width) and extent is None:
         return pixels
+    if quick and extent is None and height >= pixels.shape[0] and width >= pixels.shape[1] and (cv2 := _opencv()):
+        larger: Pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
+        return larger.reshape(height, width, -1)
     wide = pixels.dtype == np.uint16  # torch has no antialiased resize for it; float32 holds 16 bits exactly
     if wide:
         pixels = pixels.astype(np.float32)
@@ -49,3 +58,15 @@ def resize(pixels: Pixels, height: int, width: int, *, extent: tuple[float, floa
     if wide:
         scaled = scaled.round().clip(0, 65535).astype(np.uint16)
     return np.ascontiguousarray(scaled)
+
+
+@cache
+def _opencv() -> Any:
+    """OpenCV, or None: the reader does not need it. In a worker it keeps to the worker's thread."""
+    try:
+        cv2 = import_module("cv2")
+    except ImportError:
+        return None
+    if get_worker_info() is not None:
+        cv2.setNumThreads(1)
+    return cv2

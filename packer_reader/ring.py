@@ -36,7 +36,7 @@ from packer_reader.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["SLOTS", "Handle", "Place", "Ring", "Slot", "places_for"]
+__all__ = ["SLOTS", "Handle", "Place", "Ring", "Slot", "drop_dead", "places_for"]
 
 Array = npt.NDArray[Any]
 

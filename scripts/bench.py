@@ -2,7 +2,7 @@
 
 help   start of `packer --help`
 build  the builder: see bench_build.py for its parts (--part jpg, raw, large, sizes, keep, scan, reuse)
-read   256x256 JPEGs to uint8 batches of 256, shuffled: a stock DataLoader against a bare decode loop
+read   the reader: see bench_read.py for its parts (--part jpg, raw, crop)
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import simplejpeg
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from bench_build import PARTS, SIDE, alternate
+from bench_build import PARTS, alternate
+from bench_read import READ_PARTS
 
 
 def images(arguments: argparse.Namespace, folder: Path) -> Path:
@@ -49,53 +47,27 @@ def bench_help(arguments: argparse.Namespace) -> None:
     alternate(max(arguments.repeats, 7), runs, "s", lower_is_better=True)
 
 
-def bench_read(arguments: argparse.Namespace) -> None:
-    import packer_reader
-    from packer import Recipe, build
-    from packer_reader import StreamDataset, loader
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        build(str(images(arguments, folder)), str(folder / "store"), Recipe(resize=(SIDE,), fit="crop", encode="jpg"))
-        opened = packer_reader.open(folder / "store")
-        blobs = [opened.encoded(number)["jpg"] for number in range(len(opened))]
-        slot = np.empty((SIDE, SIDE, 3), np.uint8)
-
-        def bare() -> float:
-            started = time.perf_counter()
-            for blob in blobs:
-                simplejpeg.decode_jpeg(blob, "RGB", buffer=slot)
-            return len(blobs) / (time.perf_counter() - started)
-
-        def streamed(workers: int) -> Callable[[], float]:
-            batches = loader(StreamDataset(folder / "store", batch_size=256), num_workers=workers)
-
-            def run() -> float:
-                started = time.perf_counter()
-                count = sum(len(batch["label"]) for batch in batches)
-                return count / (time.perf_counter() - started)
-
-            return run
-
-        runs = {"loader, 2 workers": streamed(2), "loader, in process": streamed(0), "bare decode, one core": bare}
-        alternate(arguments.repeats, runs, "images/s")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["help", "build", "read"])
-    parser.add_argument("--part", action="append", choices=sorted(PARTS), help="of build; jpg when left out")
+    parser.add_argument("--part", action="append", choices=sorted(PARTS.keys() | READ_PARTS), help="jpg when left out")
     parser.add_argument("--images", help="a folder of JPEGs; photographs are cut up when left out")
     parser.add_argument("--count", type=int, default=3000, help="images to make")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    if arguments.what == "build":
-        with tempfile.TemporaryDirectory() as name:
-            source = images(arguments, Path(name))
-            for part in arguments.part or ["jpg"]:
-                PARTS[part](source, Path(name) / part, arguments.repeats)
+    if arguments.what == "help":
+        bench_help(arguments)
         return
-    {"help": bench_help, "read": bench_read}[arguments.what](arguments)
+    parts = PARTS if arguments.what == "build" else READ_PARTS
+    with tempfile.TemporaryDirectory() as name:
+        source = images(arguments, Path(name))
+        for part in arguments.part or ["jpg"]:
+            if part not in parts:
+                parser.error(f"{arguments.what} has no part {part}: it has {', '.join(parts)}")
+            folder = Path(name) / part
+            if arguments.what == "read":
+                folder.mkdir()
+            parts[part](source, folder, arguments.repeats)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
-"""Build one data set with one peer, and say in one JSON line how long its writing took.
+"""Build or read one data set with one peer, and say in one JSON line how long that took.
 
     python scripts/peers.py ffcv|webdataset|mds|litdata jpg|raw IMAGES OUT
+    python scripts/peers.py ffcv|webdataset|litdata jpg|raw --read OUT [--crop 224]
+
+The second reads what the first has built: shuffled epochs of uint8 batches of 256, by two processes or threads; the
+line has the rate of each epoch.
 
 IMAGES holds one folder of pictures for each class; OUT is a new folder. jpg stores pictures stretched to 256x256 as
 JPEG of quality 90; raw stores the pixels of a 224x224 centre crop, uncompressed. All peers are given the same samples
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import multiprocessing
 import random
@@ -34,9 +39,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from cv2.typing import MatLike
 
@@ -165,18 +171,100 @@ BUILDERS: dict[str, Callable[[list[tuple[str, int]], str, Path], float]] = {
 }
 
 
+BATCH, EPOCHS = 256, 5
+
+
+def read_ffcv(mode: str, out: Path, crop: int | None) -> Iterable[Any]:
+    from ffcv.fields.decoders import (  # type: ignore[import-not-found]
+        IntDecoder,
+        RandomResizedCropRGBImageDecoder,
+        SimpleRGBImageDecoder,
+    )
+    from ffcv.loader import Loader, OrderOption  # type: ignore[import-not-found]
+    from ffcv.transforms import Squeeze, ToTensor  # type: ignore[import-not-found]
+
+    del mode
+    decoder = SimpleRGBImageDecoder() if crop is None else RandomResizedCropRGBImageDecoder((crop, crop))
+    pipelines = {"image": [decoder, ToTensor()], "label": [IntDecoder(), ToTensor(), Squeeze()]}
+    found: Iterable[Any] = Loader(
+        str(out / "data.beton"), batch_size=BATCH, num_workers=WORKERS, order=OrderOption.RANDOM, os_cache=True,
+        drop_last=False, batches_ahead=3, pipelines=pipelines,
+    )  # fmt: skip
+    return found
+
+
+def decoded(data: bytes) -> Any:
+    import torch
+
+    picture: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    return torch.from_numpy(picture)
+
+
+def read_webdataset(mode: str, out: Path, crop: int | None) -> Iterable[Any]:
+    import torch
+    from webdataset import WebDataset, WebLoader
+
+    assert crop is None
+    column = "jpg" if mode == "jpg" else "npy"
+
+    def unpack(sample: dict[str, bytes]) -> tuple[Any, int]:
+        data = sample[column]
+        return (decoded(data) if mode == "jpg" else torch.from_numpy(np.load(io.BytesIO(data)))), int(sample["cls"])
+
+    urls = sorted(str(path) for path in out.glob("*.tar"))
+    source: Any = WebDataset(urls, shardshuffle=100, seed=0, nodesplitter=lambda urls: urls, empty_check=False)
+    return WebLoader(source.shuffle(1000).map(unpack).batched(BATCH), batch_size=None, num_workers=WORKERS)  # type: ignore[no-any-return]
+
+
+def read_litdata(mode: str, out: Path, crop: int | None) -> Iterable[Any]:
+    from litdata import StreamingDataLoader, StreamingDataset
+
+    assert crop is None
+
+    class Decoded(StreamingDataset):  # type: ignore[misc]
+        def __getitem__(self, index: Any) -> Any:
+            sample = super().__getitem__(index)
+            return (decoded(sample["image"]) if mode == "jpg" else sample["image"]), sample["label"]
+
+    return StreamingDataLoader(Decoded(str(out), shuffle=True), batch_size=BATCH, num_workers=WORKERS)  # type: ignore[no-any-return]
+
+
+READERS: dict[str, Callable[[str, Path, int | None], Iterable[Any]]] = {
+    "ffcv": read_ffcv,
+    "webdataset": read_webdataset,
+    "litdata": read_litdata,
+}
+
+
+def rates(batches: Iterable[Any]) -> list[float]:
+    """Images per second of each epoch."""
+    found = []
+    for _ in range(EPOCHS):
+        started, count = time.perf_counter(), 0
+        for batch in batches:
+            count += len(batch[1])
+        found.append(count / (time.perf_counter() - started))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peer", choices=BUILDERS)
     parser.add_argument("mode", choices=("jpg", "raw"))
-    parser.add_argument("images", type=Path)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("images", type=Path, nargs="?")
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--read", type=Path, metavar="OUT")
+    parser.add_argument("--crop", type=int, help="a RandomResizedCrop of so many pixels")
     arguments = parser.parse_args()
-    items = labelled_files(arguments.images)
-    arguments.out.mkdir(parents=True)
+    line: dict[str, Any] = {"peer": arguments.peer, "mode": arguments.mode}
     with contextlib.redirect_stdout(sys.stderr):  # what a peer says is no part of the line
-        seconds = BUILDERS[arguments.peer](items, arguments.mode, arguments.out.resolve())
-    line = {"peer": arguments.peer, "mode": arguments.mode, "samples": len(items), "seconds": round(seconds, 3)}
+        if arguments.read:
+            line["rates"] = rates(READERS[arguments.peer](arguments.mode, arguments.read.resolve(), arguments.crop))
+        else:
+            items = labelled_files(arguments.images)
+            arguments.out.mkdir(parents=True)
+            seconds = BUILDERS[arguments.peer](items, arguments.mode, arguments.out.resolve())
+            line |= {"samples": len(items), "seconds": round(seconds, 3)}
     print(json.dumps(line))
 
 

@@ -30,7 +30,7 @@ READER = STORES | {
     "packer_reader.ranks", "packer_reader.arguments", "packer_reader.shuffle",
     "packer_reader.fill", "packer_reader.ring", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
-    "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
+    "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
 }  # fmt: skip
 SHARED = STORES | {"packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
 MAY_IMPORT = {
@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "packer_reader.ranks": BASE,
     "packer_reader.state": BASE | {"packer_reader.arguments", "packer_reader.epoch"},
     "packer_reader.iteration": BASE | {"packer_reader.epoch"},
+    "packer_reader.device": BASE,
     "packer_reader.course": BASE
     | {"packer_reader.epoch", "packer_reader.order", "packer_reader.ranks", "packer_reader.state"},
     "packer_reader.skipping": BASE,
@@ -112,7 +113,7 @@ HOMES = {
     "torch": ("packer_reader.resize", "packer_reader.batch", "packer_reader.epoch", "packer_reader.ranks",
               "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
               "packer_reader.iteration", "packer_reader.skipping", "packer_reader.fill",
-              "packer_reader.sender", "packer.runners.processes"),
+              "packer_reader.sender", "packer_reader.device", "packer.runners.processes"),
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from packer_reader.crops import CenterCrop, Draw, HorizontalFlip, RandomResizedC
 from packer_reader.decode import decode_field, decode_image
 from packer_reader.errors import DamageError, UsageError
 from packer_reader.format.fields import FieldSpec
+from packer_reader.resize import resize
 from packer_reader.sizes import format_bytes, parse_bytes
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
@@ -151,3 +152,13 @@ def test_sizes_that_cannot_be_read_are_refused(text: str) -> None:
 
 def test_sizes_are_written_for_people() -> None:
     assert [format_bytes(n) for n in (5, 1500, 64_000_000, 2.5e12)] == ["5 B", "1.5 KB", "64.0 MB", "2.5 TB"]
+
+
+@pytest.mark.parametrize("shape", [(60, 80), (150, 223), (224, 100), (17, 9)])
+def test_enlarging_quickly_is_within_a_level_of_pillow(shape: tuple[int, int]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (shape[0] + 5, shape[1] + 3, 3), dtype=np.uint8)[2:-3, 1:-2]
+    quick = resize(pixels, 224, 224, quick=True)
+    exact = Image.fromarray(np.ascontiguousarray(pixels)).resize((224, 224), Image.Resampling.BILINEAR)
+    assert np.abs(quick.astype(int) - np.asarray(exact)).max() <= 1
+    gray = resize(pixels[..., :1], 224, 224, quick=True)
+    assert np.abs(gray.astype(int) - quick[..., :1]).max() <= 1
