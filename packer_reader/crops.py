@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer_reader.errors import UsageError
+from packer_reader.opencv import opencv
 from packer_reader.permutation import key
 from packer_reader.resize import resize
 
@@ -189,6 +190,9 @@ class HorizontalFlip:
         """Flip or not."""
         if draw.uniform() >= self.p:
             return pixels
-        # As pixels of 3 bytes the reversed copy takes 100 us for 224x224, byte by byte 240.
+        if (cv2 := opencv()) is not None:
+            flipped: Pixels = cv2.flip(pixels, 1)
+            return flipped.reshape(pixels.shape)
+        # As pixels of 3 bytes the reversed copy takes 100 us for 224x224, byte by byte 240, OpenCV's 15.
         whole = np.ascontiguousarray(pixels).view(f"V{pixels.shape[2] * pixels.itemsize}")
         return np.ascontiguousarray(whole[:, ::-1]).view(pixels.dtype)

@@ -7,14 +7,13 @@ between numpy's views, saves 80 us an image of 340 between decodes (16 of 185 fr
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import get_worker_info
+
+from packer_reader.opencv import opencv
 
 __all__ = ["resize"]
 
@@ -42,7 +41,7 @@ def resize(
     """
     if pixels.shape[:2] == (height, width) and extent is None:
         return pixels
-    if quick and extent is None and height >= pixels.shape[0] and width >= pixels.shape[1] and (cv2 := _opencv()):
+    if quick and extent is None and height >= pixels.shape[0] and width >= pixels.shape[1] and (cv2 := opencv()):
         larger: Pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
         return larger.reshape(height, width, -1)
     wide = pixels.dtype == np.uint16  # torch has no antialiased resize for it; float32 holds 16 bits exactly
@@ -58,15 +57,3 @@ def resize(
     if wide:
         scaled = scaled.round().clip(0, 65535).astype(np.uint16)
     return np.ascontiguousarray(scaled)
-
-
-@cache
-def _opencv() -> Any:
-    """OpenCV, or None: the reader does not need it. In a worker it keeps to the worker's thread."""
-    try:
-        cv2 = import_module("cv2")
-    except ImportError:
-        return None
-    if get_worker_info() is not None:
-        cv2.setNumThreads(1)
-    return cv2

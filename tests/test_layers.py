@@ -26,8 +26,8 @@ BASE = {
 FORMAT = BASE | {"packer_reader.format"}
 STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
 READER = STORES | {
-    "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.order", "packer_reader.epoch",
-    "packer_reader.ranks", "packer_reader.arguments", "packer_reader.shuffle",
+    "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.opencv",
+    "packer_reader.order", "packer_reader.epoch", "packer_reader.ranks", "packer_reader.arguments", "packer_reader.shuffle",
     "packer_reader.fill", "packer_reader.ring", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
@@ -53,7 +53,8 @@ MAY_IMPORT = {
     "packer_reader.sender": BASE | {"packer_reader.ring"},
     "packer_reader.recall": STORES
     | {"packer_reader.arguments", "packer_reader.order", "packer_reader.ranks", "packer_reader.shuffle"},
-    "packer_reader.resize": set(),
+    "packer_reader.opencv": set(),
+    "packer_reader.resize": {"packer_reader.opencv"},
     "packer_reader.decode": FORMAT,
     "packer_reader.stores": STORES,
     "packer_reader.check": STORES,
@@ -110,7 +111,8 @@ HOMES = {
     "PIL": ("packer.transforms.decode", "packer.transforms.jpeg", "packer.transforms.picture", "packer_reader.fill",
             "packer.sheet"),
     "cv2": ("packer.transforms", "packer.runners.processes"),
-    "torch": ("packer_reader.resize", "packer_reader.batch", "packer_reader.epoch", "packer_reader.ranks",
+    "torch": ("packer_reader.opencv", "packer_reader.resize", "packer_reader.batch", "packer_reader.epoch",
+              "packer_reader.ranks",
               "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
               "packer_reader.iteration", "packer_reader.skipping", "packer_reader.fill",
               "packer_reader.sender", "packer_reader.device", "packer.runners.processes"),
