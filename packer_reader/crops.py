@@ -33,13 +33,13 @@ class Draw:
 
     def __init__(self, seed: int, epoch: int, sample: int) -> None:
         """Begin at the first number."""
-        self._parts = (_AUGMENT, seed, epoch, sample)
+        self._begun = key(_AUGMENT, seed, epoch, sample)
         self._drawn = 0
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
         """The next number, `low` included, `high` not."""
         self._drawn += 1
-        return low + (high - low) * (key(*self._parts, self._drawn) / 2**64)
+        return low + (high - low) * (key(self._drawn, begun=self._begun) / 2**64)
 
     def integer(self, stop: int) -> int:
         """The next whole number in `0..stop-1`."""

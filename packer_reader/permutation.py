@@ -44,14 +44,18 @@ def mix(z: Words) -> Words:
     return z ^ (z >> np.uint64(31))
 
 
-def key(*parts: int) -> int:
+def key(*parts: int, begun: int = 0) -> int:
     """A 64-bit hash of integers; the order of the parts matters.
+
+    Args:
+        parts: the integers.
+        begun: the hash of others that stand before them.
 
     Example:
         >>> hex(key(1, 2, 3))
         '0xd0734750fde362b3'
     """
-    h = 0
+    h = begun
     for part in parts:
         h = _mix_int(((h ^ (part & _MASK)) + GOLDEN) & _MASK)
     return h

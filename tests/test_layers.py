@@ -27,7 +27,8 @@ FORMAT = BASE | {"packer_reader.format"}
 STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
 READER = STORES | {
     "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.opencv",
-    "packer_reader.order", "packer_reader.epoch", "packer_reader.ranks", "packer_reader.arguments", "packer_reader.shuffle",
+    "packer_reader.order", "packer_reader.epoch", "packer_reader.ranks", "packer_reader.arguments",
+    "packer_reader.shuffle",
     "packer_reader.fill", "packer_reader.ring", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
