@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packer_reader.errors import UsageError
 
 if TYPE_CHECKING:
-    from packer_reader.order import Tail
+    from packer_reader.batches import Tail
 
 __all__ = ["check_transform", "names", "tail_of", "whole"]
 

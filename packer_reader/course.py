@@ -6,9 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from packer_reader.batches import Batches, Tail
 from packer_reader.epoch import Position
 from packer_reader.errors import BatchError, UsageError
-from packer_reader.order import ORDER_VERSION, Batches, OrderSpec, Tail
+from packer_reader.order import ORDER_VERSION, OrderSpec
 from packer_reader.state import STATE_VERSION, position_of
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from packer_reader.batches import Batches
     from packer_reader.crops import Crop, HorizontalFlip
-    from packer_reader.order import Batches
     from packer_reader.sender import Transport
     from packer_reader.skipping import OnError
 
@@ -216,9 +216,11 @@ class StreamDataset(IterableDataset[Any]):
         self._running = weakref.ref(iteration)
         return iteration
 
-    def batch(self, batches: Batches, number: int) -> Any:
+    def batch(self, batches: Batches, number: int, *, first: bool) -> Any:
         """A batch as training sees it, or what turns into it there."""
         numbers, valid = batches.batch(number)
+        for near in batches.arriving(number, first=first):
+            self._reader.announce(near)
         masked = {"valid": valid} if self.course.tail == "pad" else {}
         try:
             sent = self._sender.send(numbers, batches.epoch, masked)

@@ -15,9 +15,9 @@ from packer_reader.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from packer_reader.batches import Batches
     from packer_reader.dataset import StreamDataset
     from packer_reader.epoch import Position
-    from packer_reader.order import Batches
 
 __all__ = ["Iteration"]
 
@@ -48,7 +48,7 @@ class Iteration(Iterator[Any]):
         while (number := self._worker + self._given * self._workers) < len(self._batches):
             if self._stream.batch_size is not None:
                 self._given += 1
-                return self._stream.batch(self._batches, number)
+                return self._stream.batch(self._batches, number, first=self._given == 1)
             if self._held is None:
                 self._held = self._stream.samples(self._batches, number)
             if self._place < len(self._held):

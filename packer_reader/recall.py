@@ -6,14 +6,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from packer_reader.arguments import whole
+from packer_reader.batches import Batches
 from packer_reader.errors import NotFoundError, UsageError
 from packer_reader.format.names import line_text
-from packer_reader.order import Batches
 from packer_reader.ranks import resolve_rank
 from packer_reader.shuffle import order_of
 
 if TYPE_CHECKING:
-    from packer_reader.order import Ints, Tail
+    from packer_reader.batches import Tail
+    from packer_reader.order import Ints
     from packer_reader.stores.base import Store
 
 __all__ = ["batch_at", "batch_lines", "describe_batch"]

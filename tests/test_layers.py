@@ -27,7 +27,8 @@ FORMAT = BASE | {"packer_reader.format"}
 STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
 READER = STORES | {
     "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.opencv",
-    "packer_reader.order", "packer_reader.epoch", "packer_reader.ranks", "packer_reader.arguments",
+    "packer_reader.order", "packer_reader.batches", "packer_reader.epoch", "packer_reader.ranks",
+    "packer_reader.arguments",
     "packer_reader.shuffle",
     "packer_reader.fill", "packer_reader.ring", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
@@ -41,6 +42,7 @@ MAY_IMPORT = {
     "packer_reader.sizes": {"packer_reader.errors"},
     "packer_reader.format": FORMAT,
     "packer_reader.order": BASE,
+    "packer_reader.batches": BASE | {"packer_reader.order"},
     "packer_reader.epoch": set(),
     "packer_reader.arguments": BASE,
     "packer_reader.ranks": BASE,
@@ -48,12 +50,24 @@ MAY_IMPORT = {
     "packer_reader.iteration": BASE | {"packer_reader.epoch"},
     "packer_reader.device": BASE,
     "packer_reader.course": BASE
-    | {"packer_reader.epoch", "packer_reader.order", "packer_reader.ranks", "packer_reader.state"},
+    | {
+        "packer_reader.batches",
+        "packer_reader.epoch",
+        "packer_reader.order",
+        "packer_reader.ranks",
+        "packer_reader.state",
+    },
     "packer_reader.skipping": BASE,
     "packer_reader.ring": BASE,
     "packer_reader.sender": BASE | {"packer_reader.ring"},
     "packer_reader.recall": STORES
-    | {"packer_reader.arguments", "packer_reader.order", "packer_reader.ranks", "packer_reader.shuffle"},
+    | {
+        "packer_reader.arguments",
+        "packer_reader.batches",
+        "packer_reader.order",
+        "packer_reader.ranks",
+        "packer_reader.shuffle",
+    },
     "packer_reader.opencv": set(),
     "packer_reader.resize": {"packer_reader.opencv"},
     "packer_reader.decode": FORMAT,

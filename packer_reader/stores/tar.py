@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TarStore"]
 
+_ADVICE = 1 << 19
+"""Bytes asked for at a time."""
+
 
 class TarStore(Store):
     """A store of tar shards."""
@@ -40,14 +43,19 @@ class TarStore(Store):
         return [maps[shard] for shard in shards]
 
     def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
-        """Ask for the pages of each sample: fetched together they come 8 to 30 times as fast as one fault at a time."""
+        """Ask for the pages of runs of samples: fetched together they come 8 to 30 times as fast as fault by fault."""
         shards = np.searchsorted(self._ends, numbers, "right")
-        for number, shard in zip(numbers.tolist(), shards.tolist(), strict=True):
-            index, row = self.index(shard), number - self.first(shard)
-            start = min(int(index.offset[place, row]) for place in fields) & -mmap.PAGESIZE
-            stop = max(int(index.offset[place, row]) + int(index.size[place, row]) for place in fields)
+        starts = np.flatnonzero((np.diff(numbers, prepend=-2) != 1) | (np.diff(shards, prepend=-1) != 0))
+        stops = np.append(starts[1:], len(numbers)) - 1
+        for one, other in zip(starts.tolist(), stops.tolist(), strict=True):
+            shard = int(shards[one])
+            index, first = self.index(shard), self.first(shard)
+            rows = int(numbers[one]) - first, int(numbers[other]) - first
+            start = min(int(index.offset[field, rows[0]]) for field in fields) & -mmap.PAGESIZE
+            stop = max(int(index.offset[field, rows[1]]) + int(index.size[field, rows[1]]) for field in fields)
             mapped: mmap.mmap = self._maps[shard].obj  # type: ignore[assignment]
-            mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
+            for place in range(start, stop, _ADVICE):  # the system cuts longer ones short
+                mapped.madvise(mmap.MADV_WILLNEED, place, min(_ADVICE, stop - place))
 
     def _map_shard(self, shard: int) -> memoryview:
         return self.map(self.shard_name(shard), self.shard_bytes(shard))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer_reader.order import Batches, EpochOrder, OrderSpec, Tail
+from packer_reader.batches import Batches, Tail
+from packer_reader.order import EpochOrder, OrderSpec
 from packer_reader.shuffle import default_block
 from tests.strategies import order_specs
 
@@ -180,3 +181,21 @@ def test_tails(total: int, batch: int, world: int, tail: Tail, sizes: list[list[
 )
 def test_default_blocks(mean: int, window: int, largest: int, block: int, *, shuffled: bool) -> None:
     assert default_block(mean, window, largest, shuffled=shuffled) == block
+
+
+@given(order=order_specs(), size=st.integers(1, 40), data=st.data())
+def test_what_a_batch_needs_was_announced_before(order: OrderSpec, size: int, data: st.DataObject) -> None:
+    size *= order.lanes
+    start = data.draw(st.integers(0, order.total // order.lanes)) * order.lanes
+    batches = Batches(order, 3, size, "keep", start)
+    announced, first = set[int](), True
+    for number in range(len(batches)):
+        ids = batches.batch(number)[0].tolist()
+        near = batches.arriving(number, first=first)
+        assert all((np.diff(each) > 0).all() for each in near)
+        announced.update(i for each in near for i in each.tolist())
+        if order.shuffled:
+            assert announced >= set(ids)
+        else:
+            assert near == []
+        first = False
