@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset
 
+from packer_reader.ahead import ReadAhead
 from packer_reader.arguments import check_transform, names, tail_of, whole
 from packer_reader.batch import BatchReader, Decode, View, guarded, one_sample
 from packer_reader.course import Course
@@ -123,6 +124,7 @@ class StreamDataset(IterableDataset[Any]):
         self.course = Course(self.store.manifest.content_digest, spec, self.batch_size, tail, share)
         """Which samples come in which batch."""
         self.transform = transform
+        self._ahead = ReadAhead(self._reader)
         self._skipped = Skipped.asked_for(on_error)
         self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
@@ -220,7 +222,7 @@ class StreamDataset(IterableDataset[Any]):
         """A batch as training sees it, or what turns into it there."""
         numbers, valid = batches.batch(number)
         for near in batches.arriving(number, first=first):
-            self._reader.announce(near)
+            self._ahead.announce(near)
         masked = {"valid": valid} if self.course.tail == "pad" else {}
         try:
             sent = self._sender.send(numbers, batches.epoch, masked)

@@ -33,6 +33,7 @@ READER = STORES | {
     "packer_reader.fill", "packer_reader.ring", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
+    "packer_reader.ahead",
 }  # fmt: skip
 SHARED = STORES | {"packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
 MAY_IMPORT = {
@@ -49,6 +50,7 @@ MAY_IMPORT = {
     "packer_reader.state": BASE | {"packer_reader.arguments", "packer_reader.epoch"},
     "packer_reader.iteration": BASE | {"packer_reader.epoch"},
     "packer_reader.device": BASE,
+    "packer_reader.ahead": BASE,
     "packer_reader.course": BASE
     | {
         "packer_reader.batches",
