@@ -30,7 +30,7 @@ READER = STORES | {
     "packer_reader.order", "packer_reader.batches", "packer_reader.epoch", "packer_reader.ranks",
     "packer_reader.arguments",
     "packer_reader.shuffle",
-    "packer_reader.fill", "packer_reader.ring", "packer_reader.sender", "packer_reader.course",
+    "packer_reader.fill", "packer_reader.ring", "packer_reader.handle", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
     "packer_reader.ahead",
@@ -60,7 +60,8 @@ MAY_IMPORT = {
         "packer_reader.state",
     },
     "packer_reader.skipping": BASE,
-    "packer_reader.ring": BASE,
+    "packer_reader.handle": BASE,
+    "packer_reader.ring": BASE | {"packer_reader.handle"},
     "packer_reader.sender": BASE | {"packer_reader.ring"},
     "packer_reader.recall": STORES
     | {

@@ -22,7 +22,8 @@ from torch.utils.data import DataLoader
 from packer import Job, Recipe, build
 from packer_reader import StreamDataset, loader
 from packer_reader.errors import UsageError
-from packer_reader.ring import SLOTS, Ring, Slot, drop_dead, places_for
+from packer_reader.handle import drop_dead
+from packer_reader.ring import SLOTS, Ring, Slot, places_for
 from tests.conftest import make_serials
 
 
