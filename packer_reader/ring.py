@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,7 @@ class Ring:
         """The one used last stands last."""
         self._once: list[Slot] = []
         self._made = 0
+        self._lock = threading.Lock()
         weakref.finalize(self, drop, self._token)  # where it was read in the same process
 
     @staticmethod
@@ -102,11 +104,17 @@ class Ring:
         return hasattr(os, "memfd_create") and os.path.exists("/proc/self/fd")  # noqa: PTH110 - once per process
 
     def take(self, size: int) -> Slot:
-        """A slot of at least so many bytes that nobody uses.
+        """A slot of at least so many bytes that nobody uses; it is in use from now on.
 
         Raises:
             OSError: there is no room for another one.
         """
+        with self._lock:  # several threads may read one data set
+            slot = self._free_slot(size)
+            slot.serial += 1
+            return slot
+
+    def _free_slot(self, size: int) -> Slot:
         self._once = [slot for slot in self._once if not slot.free]
         for place in range(len(self._slots) - 1, -1, -1):
             if self._slots[place].free:
@@ -119,6 +127,11 @@ class Ring:
         (self._slots if len(self._slots) < SLOTS else self._once).append(slot)
         return slot
 
+    @staticmethod
+    def give_back(slot: Slot) -> None:
+        """A slot was not filled after all."""
+        os.pwrite(slot.file, SERIAL.pack(slot.serial), 0)
+
     def _make(self, size: int) -> Slot:
         self._made += 1
         return Slot(self._made, size)
@@ -126,7 +139,7 @@ class Ring:
     def handle(
         self, slot: Slot, places: Sequence[Place], rest: Mapping[str, Any], finish: Callable[..., Any]
     ) -> Handle:
-        """What travels for the batch in a slot, which is in use from now on.
+        """What travels for the batch in a slot.
 
         Args:
             slot: from `take`, filled.
@@ -134,7 +147,7 @@ class Ring:
             rest: what is not in the slot; pickled.
             finish: called in the trainer with the arrays by name and `rest`; its result is the batch.
         """
-        slot.serial += 1
-        numbers = tuple(other.number for other in self._slots)
+        with self._lock:
+            numbers = tuple(other.number for other in self._slots)
         address = Address(self._token, self.process, slot.file, slot.number, slot.serial, slot.capacity, numbers)
         return Handle(address, tuple(places), dict(rest), finish)

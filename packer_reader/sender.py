@@ -70,7 +70,11 @@ class Sender:
         except OSError:
             return None  # no room for one more
         arrays = {place.name: place.array(slot.memory) for place in places}
-        rest = self._reader.fill(numbers, epoch, arrays)
+        try:
+            rest = self._reader.fill(numbers, epoch, arrays)
+        except BaseException:
+            self._ring.give_back(slot)
+            raise
         for name, value in more.items():
             arrays[name][...] = value
         handle = self._ring.handle(slot, places, rest, self._reader.finish)
