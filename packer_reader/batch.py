@@ -13,6 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from packer_reader.crops import HorizontalFlip
 from packer_reader.errors import BatchError, NotFoundError, UsageError
 from packer_reader.fill import Column, Encoded, Others, Pictures, Threads, tv_image
+from packer_reader.handle import Handle
 from packer_reader.stores.base import Spans
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def _refuse_nesting(batch: Sequence[Any], *, collate_fn_map: object = None) -> N
 
 default_collate_fn_map[Batch] = _refuse_nesting
 default_collate_fn_map[BatchTuple] = _refuse_nesting
+default_collate_fn_map[Handle] = _refuse_nesting
 
 
 @dataclass(frozen=True, kw_only=True)

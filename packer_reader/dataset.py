@@ -15,6 +15,7 @@ from packer_reader.batch import BatchReader, Decode, View, guarded, one_sample
 from packer_reader.course import Course
 from packer_reader.epoch import EpochClock, Position
 from packer_reader.errors import DamageError, UsageError
+from packer_reader.handle import drop_dead
 from packer_reader.iteration import Iteration
 from packer_reader.ranks import Share
 from packer_reader.sender import Sender
@@ -124,6 +125,7 @@ class StreamDataset(IterableDataset[Any]):
         self.course = Course(self.store.manifest.content_digest, spec, self.batch_size, tail, share)
         """Which samples come in which batch."""
         self.transform = transform
+        weakref.finalize(self, drop_dead)  # a loader that is gone has left its slots mapped here
         self._ahead = ReadAhead(self._reader)
         self._skipped = Skipped.asked_for(on_error)
         self._sender = Sender(self._reader, transport, plain=transform is not None)

@@ -14,7 +14,13 @@ What makes it safe:
 - Mappings are kept under a ring's random token and under a lock (pin_memory reads in a thread), and dropped when the
   ring's process is gone.
 - A handle is a plain object: a mapping, sequence or tensor would be copied by DataLoader's `default_convert`.
+- A descriptor is opened by its number and compared with the slot's inode before anything is mapped or written; slots
+  outlive their ring until their batches are freed; a handle that is dropped on the way frees its slot; one that is
+  sent twice shares its memory, or is refused when that was freed.
 - Beyond `SLOTS` slots in use a batch gets one of its own, which is used once: nothing ever waits for the trainer.
+
+What it cannot do: a child forked in the middle of an epoch sees a batch change once its parent has dropped it (copy
+what it is to keep), and `share_memory_()` on a tensor moves it away from numpy views of it.
 """
 
 from __future__ import annotations
@@ -74,6 +80,8 @@ class Slot:
             os.close(self.file)
             raise
         self.memory: Array = np.frombuffer(self._map, np.uint8)[HEADER:]
+        found = os.fstat(self.file)
+        self.identity = found.st_dev, found.st_ino
         self.serial = 0
         """Of the batch that lies in it."""
         weakref.finalize(self, close, self.file)
@@ -96,7 +104,8 @@ class Ring:
         self._once: list[Slot] = []
         self._made = 0
         self._lock = threading.Lock()
-        weakref.finalize(self, drop, self._token)  # where it was read in the same process
+        _sweep()
+        weakref.finalize(self, _leave, self._token, self._slots, self._once)
 
     @staticmethod
     def works() -> bool:
@@ -115,7 +124,7 @@ class Ring:
             return slot
 
     def _free_slot(self, size: int) -> Slot:
-        self._once = [slot for slot in self._once if not slot.free]
+        self._once[:] = [slot for slot in self._once if not slot.free]
         for place in range(len(self._slots) - 1, -1, -1):
             if self._slots[place].free:
                 slot = self._slots.pop(place)
@@ -149,5 +158,22 @@ class Ring:
         """
         with self._lock:
             numbers = tuple(other.number for other in self._slots)
-        address = Address(self._token, self.process, slot.file, slot.number, slot.serial, slot.capacity, numbers)
-        return Handle(address, tuple(places), dict(rest), finish)
+        address = Address(
+            self._token, self.process, slot.file, slot.number, slot.serial, slot.capacity, slot.identity, numbers
+        )
+        return Handle(address, tuple(places), dict(rest), finish, slot)
+
+
+_LEFT: list[Slot] = []
+"""Slots of rings that are gone whose batches are not freed yet, or still on their way."""
+
+
+def _sweep() -> None:
+    _LEFT[:] = [slot for slot in _LEFT if not slot.free]
+
+
+def _leave(token: bytes, slots: list[Slot], once: list[Slot]) -> None:
+    """A ring has died: its slots live as long as their batches."""
+    drop(token)
+    _LEFT.extend([*slots, *once])
+    _sweep()

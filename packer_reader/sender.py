@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch.utils.data import get_worker_info
 
-from packer_reader.errors import UsageError
+from packer_reader.errors import StoreError, UsageError
 from packer_reader.ring import Ring, places_for
 
 if TYPE_CHECKING:
@@ -78,4 +78,9 @@ class Sender:
         for name, value in more.items():
             arrays[name][...] = value
         handle = self._ring.handle(slot, places, rest, self._reader.finish)
-        return handle if get_worker_info() is not None else handle.open()
+        if get_worker_info() is not None:
+            return handle
+        try:
+            return handle.open()
+        except StoreError:  # no descriptor is left: a batch in memory of its own needs none
+            return self._reader.finish({name: array.copy() for name, array in arrays.items()}, rest)

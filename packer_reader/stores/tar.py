@@ -44,6 +44,8 @@ class TarStore(Store):
 
     def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
         """Ask for the pages of runs of samples: fetched together they come 8 to 30 times as fast as fault by fault."""
+        if not len(numbers):
+            return
         shards = np.searchsorted(self._ends, numbers, "right")
         starts = np.flatnonzero((np.diff(numbers, prepend=-2) != 1) | (np.diff(shards, prepend=-1) != 0))
         stops = np.append(starts[1:], len(numbers)) - 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -17,12 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from packer import Job, Recipe, build
 from packer_reader import StreamDataset, loader
-from packer_reader.errors import DamageError, UsageError
-from packer_reader.handle import drop_dead
+from packer_reader.errors import BatchError, DamageError, StoreError, UsageError
 from packer_reader.ring import SLOTS, Ring, Slot, places_for
 from tests.conftest import make_serials
 
@@ -168,8 +169,6 @@ def test_a_collate_function_sees_a_batch(workers: int, raw: Path) -> None:
 def left_behind() -> tuple[int, int, int, int]:
     """Descriptors, mapped slots, threads and children of this process."""
     gc.collect()
-    drop_dead()
-    gc.collect()
     return (
         len(os.listdir("/proc/self/fd")), mapped(), threading.active_count(), len(multiprocessing.active_children()),
     )  # fmt: skip
@@ -233,10 +232,109 @@ def test_a_slot_that_was_not_filled_is_free_again(tmp_path: Path) -> None:
     assert mapped() <= before + 2 * 5  # the batches of one epoch, mapped on both sides
 
 
+class Around(IterableDataset[Any]):
+    """A user's data set around ours, in a worker."""
+
+    def __init__(self, path: Path, how: str, aside: Path | None = None) -> None:
+        self.path, self.how, self.aside = path, how, aside
+
+    def __iter__(self) -> Any:
+        if self.how == "short-lived":  # its ring dies, and its descriptors' numbers are given to other files
+            for _ in range(3):
+                batch = next(iter(stream(self.path)))
+                gc.collect()
+                others = [open(self.aside, "rb") for _ in range(40)] if self.aside else []  # noqa: SIM115
+                yield batch
+                del batch
+                for other in others:
+                    other.close()
+            return
+        for number, batch in enumerate(stream(self.path, batch_size=2)):
+            if self.how == "echo":
+                yield batch
+                yield batch
+            elif self.how == "copy":
+                yield copy.copy(batch)
+                yield copy.deepcopy(batch)
+            elif self.how == "skip" and number % 2:
+                yield {"used": len([fd for fd in os.listdir("/proc/self/fd") if _is_slot(fd)])}
+
+
+def _is_slot(descriptor: str) -> bool:
+    try:
+        return "memfd:packer" in os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return False
+
+
+def test_no_other_file_is_ever_read_or_written(raw: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"P" * 200_000)
+    ds = stream(raw)
+    for batch in DataLoader(Around(raw, "short-lived", precious), batch_size=None, num_workers=1):
+        assert whole(batch, ds.store)
+    del batch
+    gc.collect()
+    assert precious.read_bytes() == b"P" * 200_000
+
+
+@pytest.mark.parametrize("how", ["echo", "copy"])
+def test_a_batch_that_is_sent_twice_is_whole_or_refused(how: str, raw: Path) -> None:
+    ds, held = stream(raw), list[Any]()
+    batches = iter(DataLoader(Around(raw, how), batch_size=None, num_workers=1))
+    for one, other in zip(batches, batches, strict=True):
+        assert torch.equal(one["id"], other["id"])
+        held = [*held[-4:], other]
+        assert all(whole(batch, ds.store) for batch in (one, *held))
+    if how == "echo":
+        batches = iter(DataLoader(Around(raw, how), batch_size=None, num_workers=1))
+        next(batches)
+        with pytest.raises(StoreError, match="a batch was sent twice, and the first copy has been dropped"):
+            next(batches)
+
+
+def test_batches_dropped_on_the_way_free_their_slots(raw: Path) -> None:
+    used = [batch["used"] for batch in DataLoader(Around(raw, "skip"), batch_size=None, num_workers=1)]
+    assert len(used) == 75
+    assert max(used) <= used[0] + 4
+
+
+def like_a_dict(batch: Any) -> Any:
+    batch["image"] = batch["image"].float()
+    assert batch.get("label") is not None
+    assert {"label", "id", "image"} == set({**batch}) == set(dict(batch)) == set(batch.keys())
+    return batch | {"more": 1} if hasattr(batch, "pop") else None
+
+
+def test_a_handle_can_be_used_like_a_batch(raw: Path) -> None:
+    for batch in DataLoader(stream(raw), batch_size=None, num_workers=1, collate_fn=like_a_dict):
+        assert batch["image"].dtype == torch.float32
+        assert batch["more"] == 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_nesting_is_one_line_in_workers_too(workers: int, raw: Path) -> None:
+    with pytest.raises(BatchError, match="the data set gives whole batches already"):
+        next(iter(DataLoader(stream(raw), batch_size=2, num_workers=workers)))
+
+
+def test_few_descriptors_are_enough(raw: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ds = stream(raw, batch_size=1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 100, limits[1]))
+    try:
+        held = list(DataLoader(ds, batch_size=None))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len(held) == 300
+    assert all(whole(batch, ds.store) for batch in held)
+
+
 KILLED = """
 import multiprocessing, os, signal, sys
 from torch.utils.data import DataLoader
 from packer_reader import StreamDataset
+from packer_reader.errors import StoreError
 if __name__ == "__main__":
     batches = iter(DataLoader(StreamDataset(sys.argv[1], batch_size=2), batch_size=None, num_workers=2))
     next(batches)
@@ -244,7 +342,7 @@ if __name__ == "__main__":
         try:
             os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
             list(batches)
-        except RuntimeError:
+        except (RuntimeError, StoreError):
             sys.exit(0)
         sys.exit("the death of a worker was not noticed")
     os.kill(os.getpid(), signal.SIGINT)
