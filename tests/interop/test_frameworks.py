@@ -111,7 +111,9 @@ def test_recipes_for_several_ranks_see_each_sample_once(name: str, home: Path) -
     assert batches[0][:3] != batches[0][3:]
 
 
-@pytest.mark.parametrize("name", ["single", "accelerate", "trainer", "lightning"])
+@pytest.mark.parametrize(
+    "name", ["single", "lightning", *(pytest.param(name, marks=pytest.mark.slow) for name in ("accelerate", "trainer"))]
+)
 def test_recipes_alone_see_each_sample_once(name: str, home: Path) -> None:
     (done,) = run(home, f"{name}1", program(RECIPES[name]), 1, 0)
     assert done.returncode == 0, done.stderr
@@ -146,7 +148,7 @@ trainer.fit(Classifier(ds.store[0]["image"].size, 3), batches, ckpt_path=CKPT)
 """
 
 
-@pytest.mark.parametrize("stop", [2, 8, 6])
+@pytest.mark.parametrize("stop", [8, *(pytest.param(stop, marks=pytest.mark.slow) for stop in (2, 6))])
 def test_lightning_resumes_in_the_middle_of_an_epoch(stop: int, home: Path) -> None:
     setup = RECIPES["lightning"].split("ds = StreamDataset")[0]
     for name, at, workers, checkpoint in (

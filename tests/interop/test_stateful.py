@@ -28,7 +28,7 @@ def stateful(path: Path, workers: int, batch_size: int | None = 8, **options: An
 
 @pytest.mark.parametrize("batch_size", [8, None])
 @pytest.mark.parametrize("workers", [0, 1, 3])
-@pytest.mark.parametrize("taken", [1, 4, 7])
+@pytest.mark.parametrize("taken", [4, *(pytest.param(taken, marks=pytest.mark.slow) for taken in (1, 7))])
 def test_it_goes_on_with_the_next_batch(batch_size: int | None, workers: int, taken: int, store: Path) -> None:
     whole = stateful(store, workers, batch_size)
     first_epochs = [ids_of(whole), ids_of(whole), ids_of(whole)]
