@@ -96,7 +96,7 @@ def fork_and_drop(kept: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("workers", "start"), [(0, None), (2, "fork"), pytest.param(2, "forkserver", marks=pytest.mark.slow), (1, "spawn")]
 )
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_nothing_that_is_held_is_overwritten(workers: int, start: str | None, seed: int, raw: Path) -> None:
     choose = random.Random(seed)
