@@ -20,7 +20,10 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 RECIPES = dict(re.findall(r"```python\n# recipe: (\w+)\n(.*?)```", README, re.DOTALL))
 
 RECORD = """
-import os, torch
+import atexit, os, torch
+import torch.distributed as dist
+# gloo's threads may abort a process that ends with its group still there
+atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
 import torch.nn.modules.module as module
 LOG = open(f"{os.environ['SEEN']}.{os.environ.get('RANK', os.environ.get('LOCAL_RANK', '0'))}", "a")
 def seen(layer, inputs):
