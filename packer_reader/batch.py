@@ -201,10 +201,6 @@ class BatchReader:
             arrays["id"][...] = numbers
         return rest
 
-    def assemble(self, arrays: Mapping[str, Any], rest: Mapping[str, Any]) -> Batch:
-        """The batch as training sees it, around filled arrays."""
-        return self.finish(arrays, rest)
-
     @property
     def finish(self) -> Finish:
         """What makes a batch of filled arrays and the rest; it travels to the trainer."""
@@ -226,7 +222,7 @@ class BatchReader:
             StoreError: a sample is damaged.
         """
         arrays = {name: np.empty(shape, dtype) for name, dtype, shape in self.arrays(len(numbers))}
-        return self.assemble(arrays, self.fill(numbers, epoch, arrays))
+        return self.finish(arrays, self.fill(numbers, epoch, arrays))
 
 
 def _image_size(view: View, field: FieldSpec) -> tuple[int, int] | None:

@@ -98,18 +98,27 @@ class Handle:
         return copy.deepcopy(self.open(), memo)
 
     def __del__(self) -> None:
-        if not self._sent and self._batch is None and os.getpid() == self._address.process:
+        if not self._sent and os.getpid() == self._address.process:
             with suppress(OSError):
                 os.pwrite(self._slot.file, SERIAL.pack(self._address.serial), 0)
 
+    def taken_over(self) -> Any:
+        """The batch around the slot's own memory, where the process that filled it also trains."""
+        batch = _opened(self._address, self._places, self._rest, self._finish)
+        self._sent = True
+        return batch
+
     def open(self) -> Any:
-        """The batch, in the process that filled it.
+        """The batch in memory of its own: the slot belongs to the trainer, who may have got it already.
 
         Raises:
-            StoreError: it has been sent away already.
+            StoreError: it was sent away, and the slot has another one by now.
         """
         if self._batch is None:
-            self._batch = _opened(self._address, self._places, self._rest, self._finish)
+            if self._slot.serial != self._address.serial:
+                raise StoreError("this batch was sent away and is gone: copy what you keep in a worker")
+            arrays = {place.name: place.array(self._slot.memory).copy() for place in self._places}
+            self._batch = self._finish(arrays, self._rest)
         return self._batch
 
     def __getattr__(self, name: str) -> Any:

@@ -81,6 +81,6 @@ class Sender:
         if get_worker_info() is not None:
             return handle
         try:
-            return handle.open()
-        except StoreError:  # no descriptor is left: a batch in memory of its own needs none
-            return self._reader.finish({name: array.copy() for name, array in arrays.items()}, rest)
+            return handle.taken_over()
+        except StoreError:
+            return handle.open()  # no descriptor is left, and memory of its own needs none

@@ -258,6 +258,9 @@ class Around(IterableDataset[Any]):
             elif self.how == "copy":
                 yield copy.copy(batch)
                 yield copy.deepcopy(batch)
+            elif self.how == "sent, then read":
+                yield batch
+                len(batch["label"])  # after it went away: the trainer's copy must stay whole
             elif self.how == "skip" and number % 2:
                 yield {"used": len([fd for fd in os.listdir("/proc/self/fd") if _is_slot(fd)])}
 
@@ -293,6 +296,13 @@ def test_a_batch_that_is_sent_twice_is_whole_or_refused(how: str, raw: Path) -> 
         next(batches)
         with pytest.raises(StoreError, match="a batch was sent twice, and the first copy has been dropped"):
             next(batches)
+
+
+def test_a_batch_may_be_read_after_it_was_sent(raw: Path) -> None:
+    ds, held = stream(raw), list[Any]()
+    for batch in DataLoader(Around(raw, "sent, then read"), batch_size=None, num_workers=1):
+        held = [*held[-6:], batch]
+        assert all(whole(each, ds.store) for each in held)
 
 
 def test_batches_dropped_on_the_way_free_their_slots(raw: Path) -> None:
@@ -379,7 +389,7 @@ def test_slots_are_filled_again_only_when_they_are_free() -> None:
     places, size = places_for([("a", np.uint8, (100,)), ("b", np.int64, (3,))])
     first = ring.take(size)
     places[0].array(first.memory)[...] = 1
-    batch = ring.handle(first, places, {}, lambda arrays, _: arrays).open()
+    batch = ring.handle(first, places, {}, lambda arrays, _: arrays).taken_over()
     second = ring.take(size)
     assert second is not first
     view = batch["a"][10:20]
