@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from packer_reader.opencv import opencv
 from packer_reader.permutation import key
 from packer_reader.resize import resize
 
-__all__ = ["CenterCrop", "Crop", "Draw", "HorizontalFlip", "RandomResizedCrop", "Resize"]
+__all__ = ["CenterCrop", "Crop", "Cut", "Draw", "HorizontalFlip", "RandomResizedCrop", "Resize", "flip"]
 
 Pixels = npt.NDArray[Any]
 
@@ -46,6 +46,61 @@ class Draw:
         return min(stop - 1, int(self.uniform(0, stop)))
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A rectangle of an image and the size that it gets: one for all spatial fields of a sample.
+
+    It may reach outside of the image, where everything is zero.
+    """
+
+    top: int
+    """All in pixels of the stored image."""
+    left: int
+    height: int
+    width: int
+    size: tuple[int, int]
+    """Height and width of the result."""
+
+    @property
+    def divisor(self) -> int:
+        """The largest of 8, 4 and 2 at which a smaller decode still has all pixels of the result; else 1."""
+        for divisor in (8, 4, 2):
+            if self.height >= divisor * self.size[0] and self.width >= divisor * self.size[1]:
+                return divisor
+        return 1
+
+    def aligned(self) -> Cut:
+        """The same with its corner where a pixel of the smaller decode begins, at most 7 pixels away."""
+        divisor = self.divisor
+        return replace(self, top=self.top - self.top % divisor, left=self.left - self.left % divisor)
+
+    def of(self, pixels: Pixels) -> Pixels:
+        """Cut a whole image, (h, w, c), and resize the part."""
+        return self.resized(self.inside(pixels), pixels.shape[:2])
+
+    def inside(self, pixels: Pixels) -> Pixels:
+        """What of a whole image, (h, w, c), lies in the rectangle: a view."""
+        return pixels[max(0, self.top) : self.top + self.height, max(0, self.left) : self.left + self.width]
+
+    def resized(
+        self, part: Pixels, whole: tuple[int, ...], extent: tuple[float, float] | None = None, out: Pixels | None = None
+    ) -> Pixels:
+        """What of the rectangle lies inside of the image to the result.
+
+        Args:
+            part: (h, w, c), decoded in full or at a fraction.
+            whole: height and width of the image, in full pixels.
+            extent: rows and columns of `part` that the rectangle covers; see `resize`.
+            out: (*size, c), filled and returned when given.
+        """
+        above, before = max(0, -self.top), max(0, -self.left)
+        below = max(0, self.top + self.height - whole[0])
+        behind = max(0, self.left + self.width - whole[1])
+        if above or before or below or behind:
+            part = np.pad(part, ((above, below), (before, behind), (0, 0)))
+        return resize(part, *self.size, extent=extent, quick=True, out=out)
+
+
 class Crop(Protocol):
     """What `crop=` takes."""
 
@@ -55,8 +110,8 @@ class Crop(Protocol):
     def output(self, height: int | None, width: int | None) -> tuple[int, int] | None:
         """Size of the result for images of this size; None when results differ in size."""
 
-    def __call__(self, pixels: Pixels, draw: Draw) -> Pixels:
-        """The part to see, uint8 (h, w, c)."""
+    def cut(self, height: int, width: int, draw: Draw) -> Cut:
+        """The part to see of an image of this size."""
 
 
 def _sides(size: object, what: str) -> tuple[int, int]:
@@ -104,12 +159,9 @@ class RandomResizedCrop:
         """Always the size asked for."""
         return _sides(self.size, "RandomResizedCrop")
 
-    def __call__(self, pixels: Pixels, draw: Draw) -> Pixels:
-        """Cut and resize."""
-        top, left, height, width = self._box(pixels.shape[0], pixels.shape[1], draw)
-        return resize(
-            pixels[top : top + height, left : left + width], *_sides(self.size, "RandomResizedCrop"), quick=True
-        )
+    def cut(self, height: int, width: int, draw: Draw) -> Cut:
+        """Draw a part."""
+        return Cut(*self._box(height, width, draw), _sides(self.size, "RandomResizedCrop")).aligned()
 
     def _box(self, height: int, width: int, draw: Draw) -> tuple[int, int, int, int]:
         log = (math.log(self.ratio[0]), math.log(self.ratio[1]))
@@ -143,36 +195,45 @@ class Resize:
         other = max(1, int(self.size * max(height, width) / min(height, width)))
         return (self.size, other) if height <= width else (other, self.size)
 
-    def __call__(self, pixels: Pixels, draw: Draw) -> Pixels:  # noqa: ARG002 - nothing is drawn
-        """Resize."""
-        size = self.output(pixels.shape[0], pixels.shape[1])
+    def cut(self, height: int, width: int, draw: Draw) -> Cut:  # noqa: ARG002 - nothing is drawn
+        """All of it."""
+        size = self.output(height, width)
         assert size is not None
-        return resize(pixels, *size, quick=True)
+        return Cut(0, 0, height, width, size)
 
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """The middle, padded with zeros where the image is smaller."""
+    """The middle, padded with zeros where the image is smaller; or, with `ratio`, of any size and resized."""
 
     size: int | tuple[int, int]
+    """Height and width of the result."""
+    ratio: float | None = None
+    """Share of the largest centred rectangle of the result's shape: 0.875 sees what `Resize(256)`, `CenterCrop(224)`
+    see. None takes the pixels as they are."""
     random = False
 
     def __post_init__(self) -> None:
         _sides(self.size, "CenterCrop")
+        if self.ratio is not None and (not isinstance(self.ratio, int | float) or not 0 < self.ratio <= 1):
+            raise UsageError(f"{self!r}: the ratio must be over 0 and at most 1")
 
     def output(self, height: int | None, width: int | None) -> tuple[int, int]:  # noqa: ARG002 - the seam's signature
         """Always the size asked for."""
         return _sides(self.size, "CenterCrop")
 
-    def __call__(self, pixels: Pixels, draw: Draw) -> Pixels:  # noqa: ARG002 - nothing is drawn
-        """Cut."""
-        rows, columns = _sides(self.size, "CenterCrop")
-        height, width = pixels.shape[:2]
-        above, before = max(0, rows - height), max(0, columns - width)
-        if above or before:
-            pixels = np.pad(pixels, ((above // 2, above - above // 2), (before // 2, before - before // 2), (0, 0)))
-        top, left = round((pixels.shape[0] - rows) / 2), round((pixels.shape[1] - columns) / 2)
-        return pixels[top : top + rows, left : left + columns]
+    def cut(self, height: int, width: int, draw: Draw) -> Cut:  # noqa: ARG002 - nothing is drawn
+        """The middle; odd margins are rounded as torchvision's `CenterCrop` rounds them."""
+        size = rows, columns = _sides(self.size, "CenterCrop")
+        if self.ratio is not None:
+            scale = self.ratio * min(height / rows, width / columns)
+            rows, columns = max(1, round(rows * scale)), max(1, round(columns * scale))
+        return Cut(_margin(height, rows), _margin(width, columns), rows, columns, size).aligned()
+
+
+def _margin(whole: int, part: int) -> int:
+    """Where a centred part begins; below 0 where it is the larger one."""
+    return round((whole - part) / 2) if part <= whole else -((part - whole) // 2)
 
 
 @dataclass(frozen=True)
@@ -186,13 +247,17 @@ class HorizontalFlip:
         if not isinstance(self.p, int | float) or not 0 <= self.p <= 1:
             raise UsageError(f"HorizontalFlip({self.p!r}): a probability lies in 0..1")
 
-    def __call__(self, pixels: Pixels, draw: Draw) -> Pixels:
-        """Flip or not."""
-        if draw.uniform() >= self.p:
-            return pixels
-        if (cv2 := opencv()) is not None:
-            flipped: Pixels = cv2.flip(pixels, 1)
-            return flipped.reshape(pixels.shape)
-        # As pixels of 3 bytes the reversed copy takes 100 us for 224x224, byte by byte 240, OpenCV's 15.
-        whole = np.ascontiguousarray(pixels).view(f"V{pixels.shape[2] * pixels.itemsize}")
-        return np.ascontiguousarray(whole[:, ::-1]).view(pixels.dtype)
+    def drawn(self, draw: Draw) -> bool:
+        """Whether to flip this one."""
+        return draw.uniform() < self.p
+
+
+def flip(pixels: Pixels) -> Pixels:
+    """Exchange left and right in place, (h, w, c), contiguous; returned as well."""
+    if (cv2 := opencv()) is not None:
+        cv2.flip(pixels, 1, dst=pixels)
+        return pixels
+    # As pixels of 3 bytes the reversed copy takes 100 us for 224x224, byte by byte 240, OpenCV's 15.
+    whole = pixels.view(f"V{pixels.shape[2] * pixels.itemsize}")
+    whole[...] = np.ascontiguousarray(whole[:, ::-1])
+    return pixels

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,12 @@ import numpy.typing as npt
 from packer_reader.errors import DamageError, MissingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from packer_reader.crops import Cut
     from packer_reader.format.fields import FieldSpec
 
-__all__ = ["decode_field", "decode_image"]
+__all__ = ["Part", "decode_field", "decode_image", "decode_part"]
 
 Pixels = npt.NDArray[Any]
 
@@ -80,6 +84,59 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What of an image a cut needs."""
+
+    pixels: Pixels
+    """(h, w, c), of memory that is used again for this thread's next image, or a view of the bytes."""
+    extent: tuple[float, float] | None
+    cut: Cut
+    whole: tuple[int, int]
+    """Height and width of the image."""
+
+    def resized(self, out: Pixels | None = None) -> Pixels:
+        """The cut's result, in memory of its own or in `out`."""
+        done = self.cut.resized(self.pixels, self.whole, self.extent, out)
+        return done.copy() if done is self.pixels else done
+
+
+def decode_part(field: FieldSpec, data: bytes | memoryview, cut: Callable[[int, int], Cut]) -> Part:
+    """Decode of an image what a cut of it needs.
+
+    Args:
+        field: its description.
+        data: the encoded bytes.
+        cut: what to cut from an image of a height and a width.
+
+    Raises:
+        DamageError: it does not decode, or is larger than the manifest's maximum.
+    """
+    if field.codec == "jpg":
+        from packer_reader.jpeg import decode_cut, read_frame  # noqa: PLC0415 - stores without JPEG need none
+
+        gray = field.maximum[-1] == 1
+        try:
+            frame = read_frame(data)
+            whole = _allowed(field, (frame.height, frame.width, 1 if gray else 3))
+            chosen = cut(*whole)
+            pixels, extent = decode_cut(data, frame, chosen, gray=gray)
+        except ValueError as error:
+            raise _damage(field, f"does not decode ({error})") from None
+        return Part(pixels, extent, chosen, whole)
+    pixels = _npy(field, data) if field.codec == "npy" else decode_image(field, data)
+    whole = _allowed(field, pixels.shape)
+    chosen = cut(*whole)
+    return Part(chosen.inside(pixels), None, chosen, whole)
+
+
+def _allowed(field: FieldSpec, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Height and width of a shape that the manifest allows."""
+    if len(shape) != 3 or any(s > m for s, m in zip(shape, field.maximum, strict=True)):
+        raise _damage(field, f"decodes to {shape}, the manifest allows {field.maximum}")
+    return shape[0], shape[1]
+
+
 def _damage(field: FieldSpec, what: str) -> DamageError:
     return DamageError(f"field {field.name!r} {what}")
 
@@ -92,8 +149,7 @@ def _jpg(field: FieldSpec, data: bytes | memoryview, out: Pixels | None, *, gray
         shape = (height, width, 1 if gray else 3)
         if out is not None and shape != out.shape:
             raise _damage(field, f"decodes to {shape} instead of {out.shape}")
-        if any(s > m for s, m in zip(shape, field.maximum, strict=True)):
-            raise _damage(field, f"decodes to {shape}, the manifest allows {field.maximum}")
+        _allowed(field, shape)
         pixels: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB", buffer=out)
     except ValueError as error:
         raise _damage(field, f"does not decode ({error})") from None

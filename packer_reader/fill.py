@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer_reader.crops import Draw
-from packer_reader.decode import decode_field, decode_image
+from packer_reader.crops import Draw, flip
+from packer_reader.decode import decode_field, decode_image, decode_part
 from packer_reader.errors import DamageError, MissingError
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Pictures:
             if self._plain:
                 self._decode(view, number, out[place])
             else:
-                np.copyto(out[place], self._cropped(view, number, encoded.epoch))
+                self._shown(view, number, encoded.epoch, out[place])
 
         threads.run(one, len(views))
 
@@ -162,8 +162,8 @@ class Pictures:
         found = []
         for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
             _check(store, number, view, crc)
-            pixels = self._decode(view, number) if self._plain else self._cropped(view, number, encoded.epoch)
-            found.append(self._present(np.ascontiguousarray(pixels)))
+            pixels = self._decode(view, number) if self._plain else self._shown(view, number, encoded.epoch)
+            found.append(self._present(pixels))
         return found
 
     def _copy(self, view: memoryview, out: Array, number: int) -> None:
@@ -181,14 +181,19 @@ class Pictures:
         except DamageError as error:
             raise self._store.damaged(number, str(error)) from None
 
-    def _cropped(self, view: memoryview, number: int, epoch: int) -> Array:
-        pixels = self._decode(view, number)
+    def _shown(self, view: memoryview, number: int, epoch: int, out: Array | None = None) -> Array:
+        """The part of an image that training sees, in memory of its own or in `out`."""
         draw = Draw(self._seed, epoch, number)
-        if self._view.crop is not None:
-            pixels = self._view.crop(pixels, draw)
-        if self._view.flip is not None:
-            pixels = self._view.flip(pixels, draw)
-        return pixels
+        crop, mirror = self._view.crop, self._view.flip
+        if crop is None:
+            pixels = self._decode(view, number, out)
+        else:
+            try:
+                part = decode_part(self._field, view, lambda height, width: crop.cut(height, width, draw))
+            except DamageError as error:
+                raise self._store.damaged(number, str(error)) from None
+            pixels = part.resized(out)
+        return flip(pixels) if mirror is not None and mirror.drawn(draw) else pixels
 
     def _present(self, pixels: Array) -> Any:
         if self._view.decode == "numpy":

@@ -24,7 +24,13 @@ _antialiased: Any = torch._C._nn._upsample_bilinear2d_aa
 
 
 def resize(
-    pixels: Pixels, height: int, width: int, *, extent: tuple[float, float] | None = None, quick: bool = False
+    pixels: Pixels,
+    height: int,
+    width: int,
+    *,
+    extent: tuple[float, float] | None = None,
+    quick: bool = False,
+    out: Pixels | None = None,
 ) -> Pixels:
     """Resize an image with the antialiased bilinear (triangle) filter.
 
@@ -35,25 +41,40 @@ def resize(
         extent: rows and columns that the picture really covers, at most h and w and less than one pixel below them,
             when its last row and column are there only in part; None takes all.
         quick: enlarge by OpenCV where it is installed: the same filter, within one level, in half of the time.
+        out: (height, width, c), contiguous, of the same dtype; filled and returned when given.
 
     Returns:
-        (height, width, c), contiguous, of the same dtype; the argument itself when the size is right already.
+        (height, width, c), contiguous, of the same dtype; without `out` the argument itself when the size is right
+        already.
     """
+    if extent == pixels.shape[:2]:
+        extent = None
     if pixels.shape[:2] == (height, width) and extent is None:
-        return pixels
+        return pixels if out is None else _copied(pixels, out)
     if quick and extent is None and height >= pixels.shape[0] and width >= pixels.shape[1] and (cv2 := opencv()):
-        larger: Pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
+        larger: Pixels = cv2.resize(pixels, (width, height), dst=out, interpolation=cv2.INTER_LINEAR)
         return larger.reshape(height, width, -1)
     wide = pixels.dtype == np.uint16  # torch has no antialiased resize for it; float32 holds 16 bits exactly
     if wide:
         pixels = pixels.astype(np.float32)
     if not (pixels.flags.c_contiguous and pixels.flags.writeable):
         pixels = np.array(pixels, order="C")
-    # The view must look channels-last to torch, batch stride included (a reshape, not [None], whose stride is 0): its
-    # kernel for that takes a third to a half of the time.
-    source = torch.from_numpy(pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2))
     factors = (None, None) if extent is None else (height / extent[0], width / extent[1])
-    scaled: Pixels = _antialiased(source, (height, width), False, *factors).numpy()[0].transpose(1, 2, 0)
+    scaled: Pixels = _antialiased(_planes(pixels), (height, width), False, *factors).numpy()[0].transpose(1, 2, 0)
     if wide:
         scaled = scaled.round().clip(0, 65535).astype(np.uint16)
-    return np.ascontiguousarray(scaled)
+    return np.ascontiguousarray(scaled) if out is None else _copied(scaled, out)
+
+
+def _planes(pixels: Pixels) -> torch.Tensor:
+    """The picture as (1, c, h, w), a view.
+
+    It must look channels-last to torch, batch stride included (a reshape, not [None], whose stride is 0): its kernel
+    for that takes a third to a half of the time.
+    """
+    return torch.from_numpy(pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2))
+
+
+def _copied(pixels: Pixels, out: Pixels) -> Pixels:
+    np.copyto(out, pixels)
+    return out

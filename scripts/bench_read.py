@@ -4,6 +4,8 @@ peers and bare loops over the same bytes. First epochs (processes, fresh memory)
 jpg    256x256 JPEGs of quality 90
 raw    224x224 uncompressed
 crop   RandomResizedCrop(224) from 256x256 JPEGs
+crop512     the same from 512x512
+centre512   CenterCrop(224) from 512x512
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,10 +104,15 @@ def build(source: Path, out: Path, *options: str) -> Path:
     return out
 
 
+def jpegs(source: Path, folder: Path, side: int, *options: str) -> Path:
+    out = folder / "-".join(("jpg", str(side), *options))
+    return build(source, out, "--resize", str(side), "--fit", "stretch", "--encode", "jpg", *options)
+
+
 def read_jpg(source: Path, folder: Path, repeats: int) -> None:
     import packer_reader
 
-    store = build(source, folder / "jpg", "--resize", str(SIDE), "--fit", "stretch", "--encode", "jpg")
+    store = jpegs(source, folder, SIDE)
     opened = packer_reader.open(store)
     blobs = [opened.encoded(number)["jpg"] for number in range(len(opened))]
     slot = np.empty((SIDE, SIDE, 3), np.uint8)
@@ -151,13 +159,27 @@ def read_raw(source: Path, folder: Path, repeats: int) -> None:
     alternate(repeats, runs | peers(("ffcv", "litdata", "webdataset"), "raw", source, folder))
 
 
-def read_crop(source: Path, folder: Path, repeats: int) -> None:
+def read_crop(source: Path, folder: Path, repeats: int, *, side: int = SIDE, mode: str = "jpg") -> None:
     from packer_reader import RandomResizedCrop
 
-    store = build(source, folder / "jpg", "--resize", str(SIDE), "--fit", "stretch", "--encode", "jpg")
     crop = RandomResizedCrop(224)
+    store = jpegs(source, folder, side)
     runs = {"1 worker x 2 threads": ours(store, 1, 2, crop=crop), "2 workers": ours(store, 2, 1, crop=crop)}
-    alternate(repeats, runs | peers(("ffcv",), "jpg", source, folder, "--crop", "224"))
+    alternate(repeats, runs | peers(("ffcv",), mode, source, folder, "--crop", "random"))
 
 
-READ_PARTS: dict[str, Callable[[Path, Path, int], None]] = {"jpg": read_jpg, "raw": read_raw, "crop": read_crop}
+def read_centre(source: Path, folder: Path, repeats: int) -> None:
+    from packer_reader import CenterCrop
+
+    crop, store = CenterCrop(224), jpegs(source, folder, 512)
+    runs = {"1 worker x 2 threads": ours(store, 1, 2, crop=crop), "2 workers": ours(store, 2, 1, crop=crop)}
+    alternate(repeats, runs | peers(("ffcv",), "jpg512", source, folder, "--crop", "centre"))
+
+
+READ_PARTS: dict[str, Callable[[Path, Path, int], None]] = {
+    "jpg": read_jpg,
+    "raw": read_raw,
+    "crop": read_crop,
+    "crop512": partial(read_crop, side=512, mode="jpg512"),
+    "centre512": read_centre,
+}

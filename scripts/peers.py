@@ -1,14 +1,15 @@
 """Build or read one data set with one peer, and say in one JSON line how long that took.
 
-    python scripts/peers.py ffcv|webdataset|mds|litdata jpg|raw IMAGES OUT
-    python scripts/peers.py ffcv|webdataset|litdata jpg|raw --read OUT [--crop 224]
+    python scripts/peers.py ffcv|webdataset|mds|litdata jpg|jpg512|raw IMAGES OUT
+    python scripts/peers.py ffcv|webdataset|litdata jpg|jpg512|raw --read OUT [--crop random|centre]
 
 The second reads what the first has built: shuffled epochs of uint8 batches of 256, by two processes or threads; the
-line has the rate of each epoch.
+line has the rate of each epoch. The crops, to 224x224, are FFCV's own: RandomResizedCrop, and the middle without a
+change of size.
 
 IMAGES holds one folder of pictures for each class; OUT is a new folder. jpg stores pictures stretched to 256x256 as
-JPEG of quality 90; raw stores the pixels of a 224x224 centre crop, uncompressed. All peers are given the same samples
-in one random order. FFCV, MDS and litdata use two processes; webdataset's writer has only its own.
+JPEG of quality 90, jpg512 to 512x512; raw stores the pixels of a 224x224 centre crop, uncompressed. All peers are given
+the same samples in one random order. FFCV, MDS and litdata use two processes; webdataset's writer has only its own.
 
 The peers live in an environment apart from the project's (Python 3.11, as root on Debian):
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from cv2.typing import MatLike
 
 WORKERS = 2
-JPG_SIDE, QUALITY, RAW_SIDE = 256, 90, 224
+SIDES, QUALITY, RAW_SIDE = {"jpg": 256, "jpg512": 512}, 90, 224
 SHARD_BYTES = 1 << 26
 
 cv2.setNumThreads(1)  # here, so that processes started afresh have it too
@@ -68,8 +69,8 @@ def read(path: str) -> MatLike:
     return picture
 
 
-def stretched(picture: MatLike) -> MatLike:
-    return cv2.resize(picture, (JPG_SIDE, JPG_SIDE), interpolation=cv2.INTER_AREA)
+def stretched(picture: MatLike, side: int) -> MatLike:
+    return cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA)
 
 
 def cropped(picture: MatLike) -> MatLike:
@@ -82,7 +83,7 @@ def cropped(picture: MatLike) -> MatLike:
 
 
 def rgb(path: str, mode: str) -> MatLike:
-    small = stretched(read(path)) if mode == "jpg" else cropped(read(path))
+    small = stretched(read(path), SIDES[mode]) if mode in SIDES else cropped(read(path))
     return cv2.cvtColor(small, cv2.COLOR_BGR2RGB)
 
 
@@ -90,7 +91,7 @@ def stored(path: str, mode: str) -> bytes | MatLike:
     """What a peer that doesn't encode pictures itself is given: the bytes of a JPEG, or pixels."""
     if mode == "raw":
         return rgb(path, mode)
-    return cv2.imencode(".jpg", stretched(read(path)), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+    return cv2.imencode(".jpg", stretched(read(path), SIDES[mode]), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
 
 
 def record(item: tuple[str, int], mode: str) -> dict[str, Any]:
@@ -116,7 +117,10 @@ def build_ffcv(items: list[tuple[str, int]], mode: str, out: Path) -> float:
     from ffcv.fields import IntField, RGBImageField  # type: ignore[import-not-found]
     from ffcv.writer import DatasetWriter  # type: ignore[import-not-found]
 
-    fields = {"image": RGBImageField(write_mode=mode, jpeg_quality=QUALITY), "label": IntField()}
+    fields = {
+        "image": RGBImageField(write_mode="raw" if mode == "raw" else "jpg", jpeg_quality=QUALITY),
+        "label": IntField(),
+    }
     started = time.perf_counter()
     writer = DatasetWriter(str(out / "data.beton"), fields, num_workers=WORKERS)
     writer.from_indexed_dataset(Pictures(items, mode))
@@ -126,7 +130,7 @@ def build_ffcv(items: list[tuple[str, int]], mode: str, out: Path) -> float:
 def build_webdataset(items: list[tuple[str, int]], mode: str, out: Path) -> float:
     from webdataset import ShardWriter
 
-    column = "jpg" if mode == "jpg" else "npy"
+    column = "jpg" if mode in SIDES else "npy"
     started = time.perf_counter()
     with ShardWriter(str(out / "%06d.tar"), maxsize=SHARD_BYTES, verbose=0) as sink:
         for number, (path, label) in enumerate(items):
@@ -137,7 +141,7 @@ def build_webdataset(items: list[tuple[str, int]], mode: str, out: Path) -> floa
 def write_mds_part(items: list[tuple[str, int]], mode: str, out: str) -> None:
     from streaming import MDSWriter  # type: ignore[import-not-found]
 
-    image = "bytes" if mode == "jpg" else f"ndarray:uint8:{RAW_SIDE},{RAW_SIDE},3"
+    image = "bytes" if mode in SIDES else f"ndarray:uint8:{RAW_SIDE},{RAW_SIDE},3"
     with MDSWriter(out=out, columns={"image": image, "label": "int"}, size_limit=SHARD_BYTES) as sink:
         for item in items:
             sink.write(record(item, mode))
@@ -174,8 +178,9 @@ BUILDERS: dict[str, Callable[[list[tuple[str, int]], str, Path], float]] = {
 BATCH, EPOCHS = 256, 5
 
 
-def read_ffcv(mode: str, out: Path, crop: int | None) -> Iterable[Any]:
+def read_ffcv(mode: str, out: Path, crop: str | None) -> Iterable[Any]:
     from ffcv.fields.decoders import (  # type: ignore[import-not-found]
+        CenterCropRGBImageDecoder,
         IntDecoder,
         RandomResizedCropRGBImageDecoder,
         SimpleRGBImageDecoder,
@@ -183,8 +188,13 @@ def read_ffcv(mode: str, out: Path, crop: int | None) -> Iterable[Any]:
     from ffcv.loader import Loader, OrderOption  # type: ignore[import-not-found]
     from ffcv.transforms import Squeeze, ToTensor  # type: ignore[import-not-found]
 
-    del mode
-    decoder = SimpleRGBImageDecoder() if crop is None else RandomResizedCropRGBImageDecoder((crop, crop))
+    size = (RAW_SIDE, RAW_SIDE)
+    decoders = {
+        None: SimpleRGBImageDecoder,
+        "random": partial(RandomResizedCropRGBImageDecoder, size),
+        "centre": partial(CenterCropRGBImageDecoder, size, ratio=RAW_SIDE / SIDES.get(mode, RAW_SIDE)),
+    }
+    decoder = decoders[crop]()
     pipelines = {"image": [decoder, ToTensor()], "label": [IntDecoder(), ToTensor(), Squeeze()]}
     found: Iterable[Any] = Loader(
         str(out / "data.beton"), batch_size=BATCH, num_workers=WORKERS, order=OrderOption.RANDOM, os_cache=True,
@@ -200,23 +210,23 @@ def decoded(data: bytes) -> Any:
     return torch.from_numpy(picture)
 
 
-def read_webdataset(mode: str, out: Path, crop: int | None) -> Iterable[Any]:
+def read_webdataset(mode: str, out: Path, crop: str | None) -> Iterable[Any]:
     import torch
     from webdataset import WebDataset, WebLoader
 
     assert crop is None
-    column = "jpg" if mode == "jpg" else "npy"
+    column = "jpg" if mode in SIDES else "npy"
 
     def unpack(sample: dict[str, bytes]) -> tuple[Any, int]:
         data = sample[column]
-        return (decoded(data) if mode == "jpg" else torch.from_numpy(np.load(io.BytesIO(data)))), int(sample["cls"])
+        return (decoded(data) if mode in SIDES else torch.from_numpy(np.load(io.BytesIO(data)))), int(sample["cls"])
 
     urls = sorted(str(path) for path in out.glob("*.tar"))
     source: Any = WebDataset(urls, shardshuffle=100, seed=0, nodesplitter=lambda urls: urls, empty_check=False)
     return WebLoader(source.shuffle(1000).map(unpack).batched(BATCH), batch_size=None, num_workers=WORKERS)  # type: ignore[no-any-return]
 
 
-def read_litdata(mode: str, out: Path, crop: int | None) -> Iterable[Any]:
+def read_litdata(mode: str, out: Path, crop: str | None) -> Iterable[Any]:
     from litdata import StreamingDataLoader, StreamingDataset
 
     assert crop is None
@@ -224,12 +234,12 @@ def read_litdata(mode: str, out: Path, crop: int | None) -> Iterable[Any]:
     class Decoded(StreamingDataset):  # type: ignore[misc]
         def __getitem__(self, index: Any) -> Any:
             sample = super().__getitem__(index)
-            return (decoded(sample["image"]) if mode == "jpg" else sample["image"]), sample["label"]
+            return (decoded(sample["image"]) if mode in SIDES else sample["image"]), sample["label"]
 
     return StreamingDataLoader(Decoded(str(out), shuffle=True), batch_size=BATCH, num_workers=WORKERS)  # type: ignore[no-any-return]
 
 
-READERS: dict[str, Callable[[str, Path, int | None], Iterable[Any]]] = {
+READERS: dict[str, Callable[[str, Path, str | None], Iterable[Any]]] = {
     "ffcv": read_ffcv,
     "webdataset": read_webdataset,
     "litdata": read_litdata,
@@ -250,11 +260,11 @@ def rates(batches: Iterable[Any]) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peer", choices=BUILDERS)
-    parser.add_argument("mode", choices=("jpg", "raw"))
+    parser.add_argument("mode", choices=("jpg", "jpg512", "raw"))
     parser.add_argument("images", type=Path, nargs="?")
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--read", type=Path, metavar="OUT")
-    parser.add_argument("--crop", type=int, help="a RandomResizedCrop of so many pixels")
+    parser.add_argument("--crop", choices=("random", "centre"), help="by FFCV, to 224x224")
     arguments = parser.parse_args()
     line: dict[str, Any] = {"peer": arguments.peer, "mode": arguments.mode}
     with contextlib.redirect_stdout(sys.stderr):  # what a peer says is no part of the line

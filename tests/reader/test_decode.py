@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from packer.transforms.encode import encode
-from packer_reader.crops import CenterCrop, Draw, HorizontalFlip, RandomResizedCrop, Resize
+from packer_reader.crops import CenterCrop, Cut, Draw, HorizontalFlip, RandomResizedCrop, Resize, flip
 from packer_reader.decode import decode_field, decode_image
 from packer_reader.errors import DamageError, UsageError
 from packer_reader.format.fields import FieldSpec
@@ -85,16 +85,22 @@ def test_other_kinds_decode_by_codec() -> None:
 
 def test_center_crop_is_torchvisions() -> None:
     big = np.arange(9 * 7 * 1, dtype=np.uint8).reshape(9, 7, 1)
-    assert (CenterCrop((4, 4))(big, Draw(0, 0, 0)) == big[2:6, 2:6]).all()
-    padded = CenterCrop((11, 7))(big, Draw(0, 0, 0))
+    assert (CenterCrop((4, 4)).cut(9, 7, Draw(0, 0, 0)).of(big) == big[2:6, 2:6]).all()
+    padded = CenterCrop((11, 7)).cut(9, 7, Draw(0, 0, 0)).of(big)
     assert (padded[1:10] == big).all()
     assert not padded[[0, 10]].any()
+
+
+def test_center_crop_with_a_ratio_sees_what_resize_and_center_crop_see() -> None:
+    assert CenterCrop(224, ratio=0.875).cut(256, 400, Draw(0, 0, 0)) == Cut(16, 88, 224, 224, (224, 224))
+    assert CenterCrop(224, ratio=0.875).cut(100, 120, Draw(0, 0, 0)) == Cut(6, 16, 88, 88, (224, 224))
+    assert CenterCrop((10, 20), ratio=1).cut(60, 60, Draw(0, 0, 0)) == Cut(14, 0, 30, 60, (10, 20))  # 15 aligned to 2
 
 
 @pytest.mark.parametrize(("shape", "size"), [((40, 60), (20, 30)), ((60, 40), (30, 20)), ((20, 20), (20, 20))])
 def test_resize_takes_the_shorter_side(shape: tuple[int, int], size: tuple[int, int]) -> None:
     pixels = np.asarray(Image.fromarray(PIXELS).resize((shape[1], shape[0])))
-    assert Resize(20)(pixels, Draw(0, 0, 0)).shape[:2] == size
+    assert Resize(20).cut(*shape, Draw(0, 0, 0)).of(pixels).shape[:2] == size
     assert Resize(20).output(*shape) == size
     assert Resize(20).output(None, None) is None
 
@@ -116,9 +122,9 @@ def test_random_crops_cover_their_range() -> None:
 
 def test_flips_come_half_of_the_time() -> None:
     pixels = np.arange(4, dtype=np.uint8).reshape(1, 4, 1)
-    flipped = sum(HorizontalFlip()(pixels, Draw(0, 0, n))[0, 0, 0] == 3 for n in range(2000))
-    assert 900 < flipped < 1100
-    assert HorizontalFlip(0.0)(pixels, Draw(0, 0, 0)) is pixels
+    assert flip(pixels)[0, :, 0].tolist() == pixels[0, :, 0].tolist() == [3, 2, 1, 0]
+    assert 900 < sum(HorizontalFlip().drawn(Draw(0, 0, n)) for n in range(2000)) < 1100
+    assert not HorizontalFlip(0.0).drawn(Draw(0, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -127,6 +133,7 @@ def test_flips_come_half_of_the_time() -> None:
         lambda: RandomResizedCrop(0),
         lambda: RandomResizedCrop(8, scale=(0.5, 0.1)),
         lambda: CenterCrop((0, 5)),
+        lambda: CenterCrop(5, ratio=1.5),
         lambda: Resize(-1),
         lambda: HorizontalFlip(2),
     ],

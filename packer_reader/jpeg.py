@@ -1,0 +1,214 @@
+"""JPEGs in part: a crop costs the decoding of little more than its own pixels.
+
+A JPEG with restart markers (`packer build --roi`) is cut to the tiles that a crop touches, before it is decoded: what
+lies between two markers decodes on its own. Of any other, the rows below the crop are left out by a smaller height in
+the header, which any decoder takes for a shorter picture. Where the crop is much larger than what it becomes, libjpeg
+decodes at 1/2, 1/4 or 1/8 (DCT scaling; other fractions have no SIMD and are slower than a full decode).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+
+if TYPE_CHECKING:
+    from packer_reader.crops import Cut
+
+__all__ = ["Frame", "decode_cut", "read_frame"]
+
+Pixels = npt.NDArray[Any]
+Bytes = bytes | bytearray | memoryview
+
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SEQUENTIAL = frozenset({0xC0, 0xC1})
+_RESTART, _END, _SCAN, _INTERVAL = 0xD0, 0xD9, 0xDA, 0xDD
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What the header says."""
+
+    height: int
+    width: int
+    place: int
+    """Of height and width in the bytes, two each."""
+    data: int
+    """Where the entropy-coded data begin."""
+    mcu: tuple[int, int]
+    """Rows and columns of pixels in an MCU."""
+    simple: bool
+    """One sequential scan of all components, top to bottom; others are decoded as a whole."""
+    interval: int
+    """MCUs between restart markers; 0 without."""
+
+    @property
+    def tile(self) -> tuple[int, int] | None:
+        """Rows and columns of pixels between two markers, where these divide each row of MCUs evenly."""
+        per_row = -(-self.width // self.mcu[1])
+        if not self.simple or not self.interval or per_row % self.interval:
+            return None
+        return self.mcu[0], self.mcu[1] * self.interval
+
+
+def read_frame(data: Bytes) -> Frame:
+    """Read the header of a JPEG (ITU T.81, annex B).
+
+    Raises:
+        ValueError: it has none.
+    """
+    segment, start, interval, place = b"", 0, 0, 2
+    while place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker == 0xFF:  # a fill byte
+            place += 1
+            continue
+        if marker in _FRAMES:
+            segment, start = bytes(data[place : place + 19]), place
+        elif marker == _INTERVAL:
+            interval = int.from_bytes(data[place + 4 : place + 6])
+        elif marker == _SCAN:
+            break
+        place += 2 + (data[place + 2] << 8 | data[place + 3])
+    if len(segment) < 13 or place + 5 > len(data):
+        raise ValueError("no frame header")
+    components = segment[9]
+    factors = [segment[11 + 3 * number] for number in range(min(components, 3)) if 11 + 3 * number < len(segment)]
+    # A single component has MCUs of one block, whatever its factors say.
+    mcu = (8, 8) if components == 1 else (8 * max(f & 15 for f in factors), 8 * max(f >> 4 for f in factors))
+    simple = segment[1] in _SEQUENTIAL and components in {1, 3} and data[place + 4] == components
+    begun = place + 2 + (data[place + 2] << 8 | data[place + 3])
+    height, width = int.from_bytes(segment[5:7]), int.from_bytes(segment[7:9])
+    return Frame(height, width, start + 5, begun, mcu, simple and height > 0, interval)
+
+
+def decode_cut(data: Bytes, frame: Frame, cut: Cut, *, gray: bool) -> tuple[Pixels, tuple[float, float]]:
+    """Decode what a cut needs, without what of it lies outside of the picture.
+
+    Args:
+        data: the JPEG.
+        frame: its header.
+        cut: the rectangle and the size it gets.
+        gray: one channel instead of three.
+
+    Returns:
+        The rectangle's pixels, uint8 (h, w, c), valid until this thread decodes again; and how many rows and columns of
+        them it covers, less than one under h and w where it was decoded at a fraction.
+
+    Raises:
+        ValueError: it does not decode.
+    """
+    divisor = cut.divisor
+    top, left = max(0, cut.top), max(0, cut.left)
+    bottom, right = min(frame.height, cut.top + cut.height), min(frame.width, cut.left + cut.width)
+    extent = ((bottom - top) / divisor, (right - left) / divisor)
+    box = _Box(0, 0, frame.height, frame.width)
+    if frame.tile is not None:
+        box = box.tiles(frame.tile, _Box(top, left, bottom, right))
+        data = _cut_out(data, frame, frame.tile, box)
+    elif frame.simple:
+        box = box.rows(frame.mcu[0], bottom)
+        if box.bottom < frame.height:
+            data = bytearray(data)
+            data[frame.place : frame.place + 2] = box.bottom.to_bytes(2)
+    rows, columns = -(-box.height // divisor), -(-box.width // divisor)
+    channels = 1 if gray else 3
+    pixels: Pixels = simplejpeg.decode_jpeg(
+        data,
+        "GRAY" if gray else "RGB",
+        min_height=rows if divisor > 1 else 0,
+        min_width=columns if divisor > 1 else 0,
+        buffer=_SCRATCH.take(rows * columns * channels),
+        strict=frame.tile is not None or box.bottom == frame.height,  # what lies behind the last row is a warning
+    )
+    top, left = (top - box.top) // divisor, (left - box.left) // divisor
+    return pixels[top : top - int(-extent[0] // 1), left : left - int(-extent[1] // 1)], extent
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """A rectangle of pixels."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def height(self) -> int:
+        return self.bottom - self.top
+
+    @property
+    def width(self) -> int:
+        return self.right - self.left
+
+    def rows(self, mcu: int, bottom: int) -> _Box:
+        """The rows down to one. Upsampled chroma takes its next row into account: a row of MCUs more is exact."""
+        return _Box(self.top, self.left, min(self.bottom, bottom + mcu), self.right)
+
+    def tiles(self, tile: tuple[int, int], inner: _Box) -> _Box:
+        """The tiles that hold a rectangle, and two pixels around it for the same reason."""
+        rows, columns = tile
+        return _Box(
+            max(0, inner.top - 2) // rows * rows,
+            max(0, inner.left - 2) // columns * columns,
+            min(self.bottom, -(-(inner.bottom + 2) // rows) * rows),
+            min(self.right, -(-(inner.right + 2) // columns) * columns),
+        )
+
+
+def _cut_out(data: Bytes, frame: Frame, tile: tuple[int, int], box: _Box) -> Bytes:
+    """The JPEG of some tiles: their data behind the header, with its sides put right and the markers counted anew.
+
+    Raises:
+        ValueError: there are not as many markers as tiles.
+    """
+    if (box.height, box.width) == (frame.height, frame.width):
+        return data
+    across, down = -(-frame.width // tile[1]), -(-frame.height // tile[0])
+    ends = _tile_ends(data, frame.data, across * down)
+    chosen = ends.reshape(down, across)[box.top // tile[0] : -(-box.bottom // tile[0])]
+    first, last = box.left // tile[1], -(-box.right // tile[1])
+    head = bytearray(data[: frame.data])
+    head[frame.place : frame.place + 4] = box.height.to_bytes(2) + box.width.to_bytes(2)
+    before = ends[box.top // tile[0] * across - 1] if box.top else frame.data
+    starts = chosen[:, first - 1].tolist() if first else [before, *chosen[:-1, -1].tolist()]
+    stops = chosen[:, last - 1].tolist()
+    part = bytearray().join([head, *(data[start:stop] for start, stop in zip(starts, stops, strict=True))])
+    view = np.frombuffer(part, np.uint8)
+    sizes = np.diff(chosen[:, first:last], axis=1, prepend=np.array(starts)[:, None]).ravel()
+    markers = len(head) - 1 + np.cumsum(sizes)
+    view[markers] = _RESTART + np.arange(len(markers)) % 8
+    view[markers[-1]] = _END
+    return part
+
+
+def _tile_ends(data: Bytes, start: int, count: int) -> npt.NDArray[np.int64]:
+    """Where each tile ends, its marker included."""
+    view = np.frombuffer(data, np.uint8)
+    places = np.flatnonzero(view[start:-1] == 0xFF) + start + 1
+    values = view[places]
+    ends: npt.NDArray[np.int64] = places[(values >= _RESTART) & (values <= _END) & (values != _END - 1)] + 1
+    if len(ends) != count:
+        raise ValueError(f"it has {len(ends)} tiles, its header says {count}")
+    return ends
+
+
+class _Scratch(threading.local):
+    """Memory to decode into: fresh memory for each picture would cost a quarter of the decoding in page faults."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, count: int) -> Pixels:
+        """So many bytes, the same ones each time."""
+        if len(self._memory) < count:
+            self._memory = np.empty(count, np.uint8)
+        return self._memory[:count]
+
+
+_SCRATCH = _Scratch()
