@@ -60,6 +60,8 @@ class Recipe:
     """`keep`: the codec of most source files, and the very bytes where nothing changes."""
     quality: int = 90
     """Of JPEG and WebP, 1 to 100."""
+    roi: bool = False
+    """JPEGs with restart markers, of 1 % more bytes: any decoder reads them, and the reader only what a crop needs."""
     seed: int = 0
     """Of the stored order and of the split, 0 to 2^64-1."""
     shuffle: bool = True
@@ -93,6 +95,8 @@ class Recipe:
             _refuse("bits", self.bits, "8 or 16")
         if self.bits == 16 and self.encode in {"jpg", "webp"}:
             _refuse("bits", 16, f"8 with --encode {self.encode}: png and raw hold 16 bits")
+        if self.roi and self.encode != "jpg":
+            raise UsageError(f"--roi is about JPEGs, but --encode is {self.encode!r}: give --encode jpg")
         self._check_resize()
         self._check_split()
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from packer.recipe import Recipe
 from packer.sources.refs import map_array
 from packer.stored import Facts, StoredSample, public_name, with_label
 from packer_reader.errors import DamageError, NotAStoreError, SampleError, StoreError, UsageError
@@ -25,7 +26,6 @@ from packer_reader.stores.open import bare_store, read_manifest, store_folders
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from packer.recipe import Recipe
     from packer.sample import Ref
     from packer.sources.refs import RefTable
     from packer.stored import Opened
@@ -37,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 
 __all__ = ["Copier", "MadeBy", "Reuse", "plan_reuse"]
 
-_IMAGE = ("resize", "sizes", "fit", "upscale", "gray", "bits", "exact", "encode", "quality", "max_pixels")
+_IMAGE = ("resize", "sizes", "fit", "upscale", "gray", "bits", "exact", "encode", "quality", "roi", "max_pixels")
 """What of a recipe shapes the bytes of an image; all else may differ."""
 _NUMBERS = ("height", "width", "source_codec", "source_size")
 """Columns of plain numbers that are copied with an image, beside `moments` and `source_hash`."""
@@ -194,8 +194,9 @@ def plan_reuse(path: str, made: MadeBy, refs: RefTable, table: Path) -> Reuse:
 
 def _differences(manifest: Manifest, made: MadeBy) -> list[str]:
     """Why images of a store are not what this recipe makes of the same files."""
-    asked, before, versions = made.recipe.to_json(), manifest.recipe, made.versions
-    pairs = [(name, before.get(name), asked[name]) for name in _IMAGE]
+    before = {**Recipe().to_json(), **manifest.recipe}  # an older packer's recipe has fewer entries
+    asked, versions = made.recipe.to_json(), made.versions
+    pairs = [(name, before[name], asked[name]) for name in _IMAGE]
     pairs.append(("codec", manifest.fields[0].codec, made.codec))
     libraries = sorted((manifest.versions.keys() | versions.keys()) - {"packer-data", "lmdb"})
     pairs += [(name, manifest.versions.get(name), versions.get(name)) for name in libraries]

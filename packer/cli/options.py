@@ -43,6 +43,7 @@ _RECIPE = (
         help="Codec of the images; keep takes that of most source files.",
     ),
     click.option("--quality", type=int, default=90, show_default=True, help="Of JPEG and WebP, 1 to 100."),
+    click.option("--roi", is_flag=True, help="JPEGs (--encode jpg) of which random crops are decoded alone."),
     click.option("--seed", type=int, default=0, show_default=True, help="Of the stored order and the split."),
     click.option("--no-shuffle", is_flag=True, help="Keep the source's sorted order."),
     click.option("--val", type=float, metavar="SHARE", help="Make splits train and val; val gets this share."),
@@ -97,8 +98,8 @@ _JOB = (
     ),
 )
 _SAME = (
-    "fit", "gray", "bits", "exact", "encode", "quality", "seed", "val", "group_by", "stratify", "meta", "max_pixels",
-    "source_names",
+    "fit", "gray", "bits", "exact", "encode", "quality", "roi", "seed", "val", "group_by", "stratify", "meta",
+    "max_pixels", "source_names",
 )  # fmt: skip
 """Options that a recipe takes as they are."""
 _OUTPUT = (

@@ -20,24 +20,40 @@ __all__ = ["encode"]
 Pixels = npt.NDArray[np.uint8]
 
 _PNG_LEVEL = 3
+_TILE = 64
+"""Columns of a tile: finer ones cost bytes (1.1-1.4 % at 64), coarser ones are decoded in vain."""
 _SIDES = {"jpg": 65_500, "png": 1_000_000, "webp": 16_383}
 """Largest side that a codec's library takes, in pixels."""
 
 
-def encode(pixels: Pixels, codec: str, quality: int) -> bytes:
+def encode(pixels: Pixels, codec: str, quality: int, *, roi: bool = False) -> bytes:
     """Encode an image.
 
     Args:
         pixels: uint8 (h, w, c), c being 1 or 3 (RGB).
         codec: `jpg`, `png`, `webp` or `npy`.
         quality: of JPEG and WebP, 1 to 100.
+        roi: write a JPEG in tiles that decode on their own, of about 64 pixels by one row of MCUs.
 
     Raises:
         SampleError: `too-large` for the codec.
     """
     if max(pixels.shape[:2]) > _SIDES.get(codec, 1 << 31):
         raise SampleError("too-large", f"{codec} holds at most {_SIDES[codec]} pixels a side (--encode, --resize)")
+    if roi:
+        return _tiled(pixels, quality)
     return _ENCODERS[codec](np.ascontiguousarray(pixels), quality)
+
+
+def _tiled(pixels: Pixels, quality: int) -> bytes:
+    """By OpenCV, since simplejpeg writes no restart markers; both have libjpeg-turbo's encoder."""
+    mcu = 8 if pixels.shape[2] == 1 else 16
+    across = -(-pixels.shape[1] // mcu)
+    even = [count for count in range(_TILE // 2 // mcu, 2 * _TILE // mcu + 1) if across % count == 0]
+    interval = min(even, key=lambda count: abs(count * mcu - _TILE), default=across)
+    sampling = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, interval, *sampling]
+    return _cv2(pixels, ".jpg", options)
 
 
 def _jpg(pixels: Pixels, quality: int) -> bytes:

@@ -102,7 +102,7 @@ def store_image(image: Any, picture: Picture, codec: str, recipe: Recipe) -> Sto
     same = geometry.scaled == picture.size and not geometry.changes
     if same and recipe.encode == "keep" and _kept_codec(picture) == codec and _reader_agrees(image, picture, recipe):
         return StoredImage(image, picture.size, moments(pixels), source)
-    return StoredImage(encode(pixels, codec, recipe.quality), geometry.size, moments(pixels), source)
+    return StoredImage(encode(pixels, codec, recipe.quality, roi=recipe.roi), geometry.size, moments(pixels), source)
 
 
 @dataclass(frozen=True, slots=True)

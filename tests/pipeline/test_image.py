@@ -11,14 +11,17 @@ import cv2
 import numpy as np
 import pytest
 import sklearn.datasets
+import webdataset
 from PIL import Image
 
 from packer import Recipe
 from packer.transforms.decode import decode
 from packer.transforms.image import moments, open_image
-from packer_reader.decode import decode_image
+from packer_reader.crops import Draw, RandomResizedCrop
+from packer_reader.decode import decode_image, decode_part
 from packer_reader.errors import SampleError
 from packer_reader.format.fields import SOURCE_CODECS, FieldSpec
+from packer_reader.jpeg import read_frame
 from tests.pipeline.pictures import store_image
 
 PHOTO = Image.fromarray(sklearn.datasets.load_sample_image("china.jpg"))
@@ -276,3 +279,30 @@ def test_sixteen_bit_jpeg_2000_is_read_as_eight_and_refused_as_sixteen() -> None
     with pytest.raises(SampleError, match="colours of 16 bits are not read from this format"):
         raw(deep, bits=16)
     assert (raw(data) == QUADS).all()
+
+
+@pytest.mark.parametrize("size", [(256, 256), (224, 320), (100, 208), (64, 17), (9, 9)])
+@pytest.mark.parametrize("gray", [False, True])
+def test_roi_gives_ordinary_jpegs_of_which_crops_are_decoded_alone(size: tuple[int, int], *, gray: bool) -> None:
+    photo = PHOTO.convert("L" if gray else "RGB")
+    data, plain = (
+        store_image(
+            encoded(photo, "PNG"), "jpg", Recipe(resize=size, fit="crop", gray=gray, encode="jpg", roi=roi)
+        ).data
+        for roi in (True, False)
+    )
+    assert len(data) <= 1.05 * len(plain) + 4 * (size[0] // 8 + 1)
+    channels = 1 if gray else 3
+    field = FieldSpec("image", "image", "jpg", "jpg", "uint8", (*size, channels), (*size, channels))
+    whole = decode_image(field, data)
+    assert np.abs(whole.astype(int) - decode_image(field, plain)).mean() < 2
+    assert (np.asarray(Image.open(io.BytesIO(data))).reshape(whole.shape) == whole).all()
+    flags = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR_RGB
+    assert (
+        np.abs(cv2.imdecode(np.frombuffer(data, np.uint8), flags).reshape(whole.shape).astype(int) - whole).max() <= 3
+    )
+    assert np.abs(webdataset.autodecode.imagehandler("pil")("x.jpg", data).size[::-1] - np.array(size)).max() == 0
+    assert read_frame(data).tile is not None
+    for sample in range(20):
+        cut = RandomResizedCrop(size).cut(*size, Draw(0, 0, sample))
+        assert (decode_part(field, data, lambda *_, cut=cut: cut).resized() == cut.of(whole)).all()

@@ -34,6 +34,7 @@ from packer_reader.errors import UsageError
         ({"val": 0.5, "group_by": "x", "stratify": True}, "--stratify is True"),
         ({"max_pixels": 0}, "--max-pixels is 0"),
         ({"bits": 12}, "--bits is 12, it must be 8 or 16"),
+        ({"roi": True}, "--roi is about JPEGs, but --encode is 'keep': give --encode jpg"),
         ({"bits": 16, "encode": "jpg"}, "--bits is 16, it must be 8 with --encode jpg"),
         ({"source_names": "drop"}, "--source-names is 'drop', it must be one of keep, hash, none"),
     ],
