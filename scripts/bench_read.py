@@ -16,18 +16,16 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import simplejpeg
 import torch
 from bench_build import SIDE
 from torch.utils.data import DataLoader, Dataset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 __all__ = ["READ_PARTS"]
 
@@ -49,10 +47,13 @@ def alternate(repeats: int, runs: dict[str, Callable[[], list[float]]]) -> None:
             f"{name:28} {statistics.median(steady[name]):10,.0f} images/s   {low:,.0f} to {high:,.0f} over {repeats}; "
             f"first epoch {statistics.median(first[name]):,.0f}"
         )
-    ours, *others = runs
+    *ours, last = runs
+    for name in ours if last == "ffcv" else ours[:0]:
+        print(f"{name} is {statistics.median(steady[name]) / statistics.median(steady[last]):.2f} of {last}")
+    one, *others = runs
     for other in others:
-        ratios = [statistics.median(rates[ours]) / statistics.median(rates[other]) for rates in (steady, first)]
-        print(f"{ours} is {ratios[0]:.2f} of {other}; in the first epoch {ratios[1]:.2f}")
+        ratios = [statistics.median(rates[one]) / statistics.median(rates[other]) for rates in (steady, first)]
+        print(f"{one} is {ratios[0]:.2f} of {other}; in the first epoch {ratios[1]:.2f}")
 
 
 def epochs(batches: Iterable[Any], count: Callable[[Any], int]) -> list[float]:
@@ -162,9 +163,11 @@ def read_raw(source: Path, folder: Path, repeats: int) -> None:
 def read_crop(source: Path, folder: Path, repeats: int, *, side: int = SIDE, mode: str = "jpg") -> None:
     from packer_reader import RandomResizedCrop
 
-    crop = RandomResizedCrop(224)
-    store = jpegs(source, folder, side)
-    runs = {"1 worker x 2 threads": ours(store, 1, 2, crop=crop), "2 workers": ours(store, 2, 1, crop=crop)}
+    crop, runs = RandomResizedCrop(224), dict[str, Callable[[], list[float]]]()
+    for name, options in (("", ()), (", --roi", ("--roi",))):
+        store = jpegs(source, folder, side, *options)
+        runs[f"1 worker x 2 threads{name}"] = ours(store, 1, 2, crop=crop)
+        runs[f"2 workers{name}"] = ours(store, 2, 1, crop=crop)
     alternate(repeats, runs | peers(("ffcv",), mode, source, folder, "--crop", "random"))
 
 

@@ -348,6 +348,7 @@ from torch.utils.data import DataLoader
 from packer_reader import StreamDataset
 from packer_reader.errors import StoreError
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell has it ignored
     batches = iter(DataLoader(StreamDataset(sys.argv[1], batch_size=2), batch_size=None, num_workers=2))
     next(batches)
     if sys.argv[2] == "worker":
