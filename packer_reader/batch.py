@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -17,7 +19,7 @@ from packer_reader.handle import Handle
 from packer_reader.stores.base import Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from packer_reader.crops import Crop
     from packer_reader.format.fields import FieldSpec
@@ -67,7 +69,8 @@ class View:
     decode: Decode = "torch"
     """`torch`: uint8 (n, c, h, w), channels last in memory. `numpy`: (n, h, w, c). `pil`, `tv_tensors`: lists.
     `bytes`: encoded, a list of uint8 tensors."""
-    crop: Crop | None = None
+    crop: Crop | Mapping[str, Crop] | None = None
+    """Several, by the names of their views, are decoded once: field `image` comes as `image_NAME` for each."""
     flip: HorizontalFlip | None = None
     fields: tuple[str, ...] | None = None
     """Others are not read; None takes all."""
@@ -83,14 +86,27 @@ class View:
             raise UsageError(f"decode is {self.decode!r}, it must be one of {', '.join(get_args(Decode))}")
         if self.decode == "tv_tensors":
             tv_image()
-        if self.crop is not None and (isinstance(self.crop, type) or not hasattr(self.crop, "output")):
-            raise UsageError(
-                f"crop is {self.crop!r}, it must be RandomResizedCrop(...), CenterCrop(...) or Resize(...)"
-            )
+        for crop in self.crops.values():
+            if (crop is not None or self.crop is not None) and (isinstance(crop, type) or not hasattr(crop, "cut")):
+                raise UsageError(f"crop is {crop!r}, it must be RandomResizedCrop(...), CenterCrop(...) or Resize(...)")
+        if not self.crops or not all(isinstance(name, str) for name in self.crops):
+            raise UsageError(f"crop is {self.crop!r}, several need a name each, such as {{'large': ..., 'small': ...}}")
         if self.flip is not None and not isinstance(self.flip, HorizontalFlip):
             raise UsageError(f"flip is {self.flip!r}, it must be HorizontalFlip(...)")
         if self.decode == "bytes" and (self.crop or self.flip):
             raise UsageError('crop and flip need pixels, decode="bytes" gives none: leave them out')
+
+    @property
+    def crops(self) -> Mapping[str, Crop | None]:
+        """The crop of each view; one without a name is the only one."""
+        return self.crop if isinstance(self.crop, Mapping) else {"": self.crop}
+
+    def names(self, field: FieldSpec) -> list[str]:
+        """What a field is called in the batch, in each view."""
+        name = (self.rename or {}).get(field.name, field.name)
+        if field.kind != "image" or not isinstance(self.crop, Mapping):
+            return [name]
+        return [f"{name}_{view}" for view in self.crop]
 
     def chosen(self, manifest: Manifest) -> list[int]:
         """Places of the fields to give.
@@ -104,11 +120,11 @@ class View:
             if name not in names:
                 raise NotFoundError(f"there is no field {name!r}: the store has {', '.join(names)}")
         places = [place for place, name in enumerate(names) if self.fields is None or name in self.fields]
-        given = [(self.rename or {}).get(names[place], names[place]) for place in places]
+        given = [name for place in places for name in self.names(manifest.fields[place])]
         twice = [name for name in given if given.count(name) > 1 or name in {"id", "valid"}]
         if twice:
             raise UsageError(
-                f"rename gives {twice[0]!r} to two fields, or takes a name of the batch itself: choose another"
+                f"{twice[0]!r} names two fields, or is a name of the batch itself: choose another (rename=)"
             )
         return places
 
@@ -138,14 +154,14 @@ class BatchReader:
         columns = {f.name for f in fields if f.kind == "label" and "label" in store.columns}
         self._read = [place for place, f in zip(places, fields, strict=True) if f.name not in columns]
         self._fields = [Column(f) if f.name in columns else self._field(f) for f in fields]
-        self._names = [(view.rename or {}).get(f.name, f.name) for f in fields]
+        self._names = [view.names(f) for f in fields]
 
     def _field(self, field: FieldSpec) -> Pictures | Others:
         view = self.view
         if field.kind != "image" or view.decode == "bytes":
-            return Others(field, as_bytes=view.decode == "bytes")
-        size = None if view.ragged else _image_size(view, field)
-        if size is None and not view.ragged and view.decode in {"torch", "numpy"}:
+            return Others(self.store, field, as_bytes=view.decode == "bytes")
+        sizes = [None if view.ragged else _image_size(crop, field) for crop in view.crops.values()]
+        if None in sizes and not view.ragged and view.decode in {"torch", "numpy"}:
             raise BatchError(
                 f"images of {self.store!r} differ in size and cannot be stacked: give crop=RandomResizedCrop(224) or "
                 "another crop, or ragged=True for lists, or build with --fit crop"
@@ -155,7 +171,8 @@ class BatchReader:
                 'decode="pil" is not for colour images of 16 bits, which Pillow does not have: take '
                 'decode="numpy" or decode="torch"'
             )
-        return Pictures(self.store, field, view, self._seed, None if view.decode in {"pil", "tv_tensors"} else size)
+        listed = view.decode in {"pil", "tv_tensors"}
+        return Pictures(self.store, field, view, self._seed, [None] * len(sizes) if listed else sizes)
 
     def announce(self, numbers: Ints) -> None:
         """Let the system fetch what `read` will want, int64 (n,) in stored order, all at once."""
@@ -165,10 +182,10 @@ class BatchReader:
     def arrays(self, count: int) -> list[tuple[str, Any, tuple[int, ...]]]:
         """What of a batch of so many samples has one dtype and shape: name, dtype and shape in memory."""
         found = []
-        for name, field in zip(self._names, self._fields, strict=True):
-            shape = field.shape
-            if shape is not None:
-                found.append((name, field.dtype, (count, *shape)))
+        for names, field in zip(self._names, self._fields, strict=True):
+            for name, shape in zip(names, field.shapes, strict=True):
+                if shape is not None:
+                    found.append((name, field.dtype, (count, *shape)))
         return found + ([("id", np.int64, (count,))] if self.view.with_id else [])
 
     def fill(self, numbers: Ints, epoch: int, arrays: Mapping[str, Array]) -> dict[str, Any]:
@@ -187,16 +204,14 @@ class BatchReader:
         """
         spans = self.store.spans(numbers, self._read) if self._read else Spans([], [])
         rest, place = dict[str, Any](), 0
-        for name, field in zip(self._names, self._fields, strict=True):
+        for names, field in zip(self._names, self._fields, strict=True):
             if isinstance(field, Column):
-                arrays[name][...] = self.store.columns.numbers("label")[numbers]
+                arrays[names[0]][...] = self.store.columns.numbers("label")[numbers]
                 continue
             one = Encoded(numbers, spans.views[place], spans.crcs[place], epoch)
             place += 1
-            if isinstance(field, Pictures) and field.shape is not None:
-                field.fill(one, arrays[name], self._threads)
-            else:
-                rest[name] = field.listed(self.store, one)
+            listed = field.fill(one, [arrays.get(name) for name in names], self._threads)
+            rest.update((name, values) for name, values in zip(names, listed, strict=True) if values is not None)
         if self.view.with_id:
             arrays["id"][...] = numbers
         return rest
@@ -204,8 +219,10 @@ class BatchReader:
     @property
     def finish(self) -> Finish:
         """What makes a batch of filled arrays and the rest; it travels to the trainer."""
-        pictures = [n for n, f in zip(self._names, self._fields, strict=True) if isinstance(f, Pictures)]
-        order = (*self._names, *(("id",) if self.view.with_id else ()))
+        pictures = [
+            n for names, f in zip(self._names, self._fields, strict=True) if isinstance(f, Pictures) for n in names
+        ]
+        order = (*itertools.chain(*self._names), *(("id",) if self.view.with_id else ()))
         return Finish(order, frozenset(pictures), tensors=self.view.decode != "numpy")
 
     def read(self, numbers: Ints, epoch: int) -> Batch:
@@ -225,10 +242,10 @@ class BatchReader:
         return self.finish(arrays, self.fill(numbers, epoch, arrays))
 
 
-def _image_size(view: View, field: FieldSpec) -> tuple[int, int] | None:
+def _image_size(crop: Crop | None, field: FieldSpec) -> tuple[int, int] | None:
     height, width = field.shape[:2]
-    if view.crop is not None:
-        return view.crop.output(height, width)
+    if crop is not None:
+        return crop.output(height, width)
     return None if height is None or width is None else (height, width)
 
 

@@ -29,11 +29,11 @@ _TRIES = 10
 
 
 class Draw:
-    """Random numbers of one sample in one epoch."""
+    """Random numbers of one view of a sample in one epoch."""
 
-    def __init__(self, seed: int, epoch: int, sample: int) -> None:
+    def __init__(self, seed: int, epoch: int, sample: int, view: int = 0) -> None:
         """Begin at the first number."""
-        self._begun = key(_AUGMENT, seed, epoch, sample)
+        self._begun = key(_AUGMENT, seed, epoch, sample, *((view,) if view else ()))
         self._drawn = 0
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
@@ -64,14 +64,16 @@ class Cut:
     @property
     def divisor(self) -> int:
         """The largest of 8, 4 and 2 at which a smaller decode still has all pixels of the result; else 1."""
-        for divisor in (8, 4, 2):
-            if self.height >= divisor * self.size[0] and self.width >= divisor * self.size[1]:
-                return divisor
-        return 1
+        rows, columns = self.size
+        if self.height < 2 * rows or self.width < 2 * columns:
+            return 1
+        return max(d for d in (2, 4, 8) if self.height >= d * rows and self.width >= d * columns)
 
     def aligned(self) -> Cut:
         """The same with its corner where a pixel of the smaller decode begins, at most 7 pixels away."""
         divisor = self.divisor
+        if divisor == 1:
+            return self
         return replace(self, top=self.top - self.top % divisor, left=self.left - self.left % divisor)
 
     def of(self, pixels: Pixels) -> Pixels:

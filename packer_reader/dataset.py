@@ -48,7 +48,8 @@ class StreamDataset(IterableDataset[Any]):
         batch_size: samples per batch and rank; None gives single samples.
         shuffle_buffer: what may be held to mix, in samples or bytes ("256MB"); 0 gives the stored order.
         seed: 0 to 2^64-1; another seed, another order and other crops.
-        crop: decode-time geometry, such as `RandomResizedCrop(224)`.
+        crop: decode-time geometry, such as `RandomResizedCrop(224)`; or several by name, such as
+            `{"large": RandomResizedCrop(224), "small": RandomResizedCrop(96)}`: `image_large` and `image_small`.
         flip: `HorizontalFlip()`.
         transform: called in the worker with each batch (or sample); its result is given instead.
         decode: `torch`, `numpy`, `pil`, `tv_tensors` or `bytes`; see `View`.
@@ -86,7 +87,7 @@ class StreamDataset(IterableDataset[Any]):
         batch_size: int | None = None,
         shuffle_buffer: int | str = "256MB",
         seed: int = 0,
-        crop: Crop | None = None,
+        crop: Crop | Mapping[str, Crop] | None = None,
         flip: HorizontalFlip | None = None,
         transform: Callable[[Any], Any] | None = None,
         decode: Decode = "torch",

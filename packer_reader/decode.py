@@ -18,12 +18,12 @@ import numpy.typing as npt
 from packer_reader.errors import DamageError, MissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from packer_reader.crops import Cut
     from packer_reader.format.fields import FieldSpec
 
-__all__ = ["Part", "decode_field", "decode_image", "decode_part"]
+__all__ = ["Part", "decode_field", "decode_image", "decode_parts"]
 
 Pixels = npt.NDArray[Any]
 
@@ -101,8 +101,8 @@ class Part:
         return done.copy() if done is self.pixels else done
 
 
-def decode_part(field: FieldSpec, data: bytes | memoryview, cut: Callable[[int, int], Cut]) -> Part:
-    """Decode of an image what a cut of it needs.
+def decode_parts(field: FieldSpec, data: bytes | memoryview, cut: Callable[[int, int], Sequence[Cut]]) -> list[Part]:
+    """Decode of an image what some cuts of it need, once.
 
     Args:
         field: its description.
@@ -113,21 +113,20 @@ def decode_part(field: FieldSpec, data: bytes | memoryview, cut: Callable[[int, 
         DamageError: it does not decode, or is larger than the manifest's maximum.
     """
     if field.codec == "jpg":
-        from packer_reader.jpeg import decode_cut, read_frame  # noqa: PLC0415 - stores without JPEG need none
+        from packer_reader.jpeg import decode_cuts, read_frame  # noqa: PLC0415 - stores without JPEG need none
 
         gray = field.maximum[-1] == 1
         try:
             frame = read_frame(data)
             whole = _allowed(field, (frame.height, frame.width, 1 if gray else 3))
-            chosen = cut(*whole)
-            pixels, extent = decode_cut(data, frame, chosen, gray=gray)
+            cuts = cut(*whole)
+            found = decode_cuts(data, frame, cuts, gray=gray)
         except ValueError as error:
             raise _damage(field, f"does not decode ({error})") from None
-        return Part(pixels, extent, chosen, whole)
+        return [Part(pixels, extent, one, whole) for (pixels, extent), one in zip(found, cuts, strict=True)]
     pixels = _npy(field, data) if field.codec == "npy" else decode_image(field, data)
     whole = _allowed(field, pixels.shape)
-    chosen = cut(*whole)
-    return Part(chosen.inside(pixels), None, chosen, whole)
+    return [Part(one.inside(pixels), None, one, whole) for one in cut(*whole)]
 
 
 def _allowed(field: FieldSpec, shape: tuple[int, ...]) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer_reader.crops import Draw, flip
-from packer_reader.decode import decode_field, decode_image, decode_part
+from packer_reader.crops import Cut, Draw, flip
+from packer_reader.decode import decode_field, decode_image, decode_parts
 from packer_reader.errors import DamageError, MissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from packer_reader.batch import View
+    from packer_reader.crops import Crop
     from packer_reader.format.fields import FieldSpec
     from packer_reader.stores.base import Store
 
 __all__ = ["Column", "Encoded", "Others", "Pictures", "Threads", "tv_image"]
 
 Array = npt.NDArray[Any]
+Size = tuple[int, int]
 _CHUNK = 8
 """Samples that a thread takes at a time."""
 
@@ -91,15 +94,16 @@ class Column:
         return np.int64
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shapes(self) -> list[tuple[int, ...] | None]:
         """A number per sample."""
-        return ()
+        return [()]
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
     """Any field that is given as a list."""
 
+    store: Store
     field: FieldSpec
     as_bytes: bool
     """Encoded, as uint8 tensors."""
@@ -110,61 +114,57 @@ class Others:
         return None
 
     @property
-    def shape(self) -> None:
+    def shapes(self) -> list[tuple[int, ...] | None]:
         """Values differ."""
-        return
+        return [None]
 
-    def listed(self, store: Store, encoded: Encoded) -> list[Any]:
+    def fill(self, encoded: Encoded, outs: Sequence[Array | None], threads: Threads) -> list[list[Any] | None]:  # noqa: ARG002 - the same seam for all fields
         """The values."""
         found = []
         for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
-            _check(store, number, view, crc)
+            _check(self.store, number, view, crc)
             if self.as_bytes:
                 found.append(torch.frombuffer(bytearray(view), dtype=torch.uint8))
             else:
                 found.append(decode_field(self.field, view))
-        return found
+        return [found]
 
 
 class Pictures:
-    """An image field."""
+    """An image field, in one view or several."""
 
-    def __init__(self, store: Store, field: FieldSpec, view: View, seed: int, size: tuple[int, int] | None) -> None:
-        """Take what decides the pixels; `size` is None when images come as a list."""
+    def __init__(self, store: Store, field: FieldSpec, view: View, seed: int, sizes: Sequence[Size | None]) -> None:
+        """Take what decides the pixels; `sizes` has one for each view, None when it comes as a list."""
         self._store, self._field, self._view, self._seed = store, field, view, seed
+        self._crops = tuple(view.crops.values())
         self.dtype = np.dtype(field.dtype)
-        self.shape = None if size is None else (*size, field.maximum[-1])
-        self._plain = view.crop is None and view.flip is None
+        self.shapes = [None if size is None else (*size, field.maximum[-1]) for size in sizes]
+        self._plain = self._crops == (None,) and view.flip is None
         # Uncompressed arrays are copied as they are: comparing CRCs would halve the speed, and verify --full does it.
         self._checked = field.codec != "npy"
         self._header = b""
 
-    def fill(self, encoded: Encoded, out: Array, threads: Threads) -> None:
-        """Decode all into (n, h, w, c)."""
+    def fill(self, encoded: Encoded, outs: Sequence[Array | None], threads: Threads) -> list[list[Any] | None]:
+        """Decode all, each view into its (n, h, w, c); where there is none for a view, its images are returned."""
         numbers, views, crcs = encoded.numbers.tolist(), encoded.views, encoded.crcs
-        if self._plain and not self._checked:
-            threads.run(lambda place: self._copy(views[place], out[place], numbers[place]), len(views))
-            return
+        first = outs[0]
+        if self._plain and not self._checked and first is not None:
+            threads.run(lambda place: self._copy(views[place], first[place], numbers[place]), len(views))
+            return [None]
+        listed: list[list[Any] | None] = [[None] * len(views) if out is None else None for out in outs]
 
         def one(place: int) -> None:
             number, view = numbers[place], views[place]
-            if self._checked:
+            if self._checked or first is None:
                 _check(self._store, number, view, crcs[place])
-            if self._plain:
-                self._decode(view, number, out[place])
-            else:
-                self._shown(view, number, encoded.epoch, out[place])
+            into = [None if out is None else out[place] for out in outs]
+            shown = [self._decode(view, number, into[0])] if self._plain else self._shown(view, number, encoded, into)
+            for found, pixels in zip(listed, shown, strict=True):
+                if found is not None:
+                    found[place] = self._present(pixels)
 
         threads.run(one, len(views))
-
-    def listed(self, store: Store, encoded: Encoded) -> list[Any]:
-        """Images of their own sizes."""
-        found = []
-        for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
-            _check(store, number, view, crc)
-            pixels = self._decode(view, number) if self._plain else self._shown(view, number, encoded.epoch)
-            found.append(self._present(pixels))
-        return found
+        return listed
 
     def _copy(self, view: memoryview, out: Array, number: int) -> None:
         """An uncompressed array: its header is compared with the last one, not parsed."""
@@ -181,19 +181,21 @@ class Pictures:
         except DamageError as error:
             raise self._store.damaged(number, str(error)) from None
 
-    def _shown(self, view: memoryview, number: int, epoch: int, out: Array | None = None) -> Array:
-        """The part of an image that training sees, in memory of its own or in `out`."""
-        draw = Draw(self._seed, epoch, number)
-        crop, mirror = self._view.crop, self._view.flip
-        if crop is None:
-            pixels = self._decode(view, number, out)
+    def _shown(self, view: memoryview, number: int, encoded: Encoded, into: Sequence[Array | None]) -> Sequence[Array]:
+        """The parts of an image that training sees, each in memory of its own or in what is given for it."""
+        draws = [Draw(self._seed, encoded.epoch, number, place) for place in range(len(into))]
+        if self._crops == (None,):
+            shown = [self._decode(view, number, into[0])]
         else:
             try:
-                part = decode_part(self._field, view, lambda height, width: crop.cut(height, width, draw))
+                parts = decode_parts(self._field, view, partial(_cuts, self._crops, draws))
             except DamageError as error:
                 raise self._store.damaged(number, str(error)) from None
-            pixels = part.resized(out)
-        return flip(pixels) if mirror is not None and mirror.drawn(draw) else pixels
+            shown = [part.resized(out) for part, out in zip(parts, into, strict=True)]
+        mirror = self._view.flip
+        if mirror is not None:
+            shown = [flip(one) if mirror.drawn(draw) else one for one, draw in zip(shown, draws, strict=True)]
+        return shown
 
     def _present(self, pixels: Array) -> Any:
         if self._view.decode == "numpy":
@@ -204,6 +206,11 @@ class Pictures:
             return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
         tensor = torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()).permute(2, 0, 1)
         return tv_image()(tensor) if self._view.decode == "tv_tensors" else tensor
+
+
+def _cuts(crops: Sequence[Crop | None], draws: Sequence[Draw], height: int, width: int) -> list[Cut]:
+    whole = Cut(0, 0, height, width, (height, width))
+    return [whole if crop is None else crop.cut(height, width, draw) for crop, draw in zip(crops, draws, strict=True)]
 
 
 def _check(store: Store, number: int, view: memoryview, crc: int) -> None:

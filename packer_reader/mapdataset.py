@@ -48,7 +48,7 @@ class MapDataset(Dataset[dict[str, Any]]):
         path: str | os.PathLike[str],
         *,
         split: str | None = None,
-        crop: Crop | None = None,
+        crop: Crop | Mapping[str, Crop] | None = None,
         flip: HorizontalFlip | None = None,
         transform: Callable[[Any], Any] | None = None,
         decode: Decode = "torch",
@@ -69,7 +69,7 @@ class MapDataset(Dataset[dict[str, Any]]):
             with_id=with_id,
         )
         self._reader = BatchReader(self.store, view, 0)
-        self._random = bool((crop and crop.random) or flip)
+        self._random = flip is not None or any(one is not None and one.random for one in view.crops.values())
         self.transform = transform
 
     def __repr__(self) -> str:

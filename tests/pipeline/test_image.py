@@ -18,7 +18,7 @@ from packer import Recipe
 from packer.transforms.decode import decode
 from packer.transforms.image import moments, open_image
 from packer_reader.crops import Draw, RandomResizedCrop
-from packer_reader.decode import decode_image, decode_part
+from packer_reader.decode import decode_image, decode_parts
 from packer_reader.errors import SampleError
 from packer_reader.format.fields import SOURCE_CODECS, FieldSpec
 from packer_reader.jpeg import read_frame
@@ -303,4 +303,4 @@ def test_roi_gives_ordinary_jpegs_of_which_crops_are_decoded_alone(size: tuple[i
     assert read_frame(data).tile is not None
     for sample in range(20):
         cut = RandomResizedCrop(size).cut(*size, Draw(0, 0, sample))
-        assert (decode_part(field, data, lambda *_, cut=cut: cut).resized() == cut.of(whole)).all()
+        assert (decode_parts(field, data, lambda *_, cut=cut: [cut])[0].resized() == cut.of(whole)).all()

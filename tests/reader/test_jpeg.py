@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from packer_reader.crops import CenterCrop, Cut, Draw, RandomResizedCrop, Resize
-from packer_reader.decode import decode_part
+from packer_reader.decode import decode_parts
 from packer_reader.errors import DamageError
 from packer_reader.format.fields import FieldSpec
 from packer_reader.jpeg import read_frame
@@ -54,7 +54,7 @@ def field(channels: int) -> FieldSpec:
 def parts(data: bytes, cut: Cut, channels: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """A cut's result by decoding in part, and out of the whole picture."""
     whole = simplejpeg.decode_jpeg(data, "GRAY" if channels == 1 else "RGB")
-    return decode_part(field(channels), data, lambda *_: cut).resized(), cut.of(whole)
+    return decode_parts(field(channels), data, lambda *_: [cut])[0].resized(), cut.of(whole)
 
 
 def psnr(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
@@ -104,7 +104,7 @@ def test_tiles_that_are_missing_are_damage() -> None:
     jpeg = bytearray(by_pillow(64, 64, restart_marker_blocks=1))
     jpeg[jpeg.index(b"\xff\xd1") : jpeg.index(b"\xff\xd2")] = b""
     with pytest.raises(DamageError, match="it has 15 tiles, its header says 16"):
-        decode_part(field(3), bytes(jpeg), lambda *_: Cut(0, 0, 10, 10, (10, 10)))
+        decode_parts(field(3), bytes(jpeg), lambda *_: [Cut(0, 0, 10, 10, (10, 10))])
 
 
 @pytest.mark.parametrize("sampling", ["444", "420", "Gray", "tiles"])
@@ -134,9 +134,9 @@ def test_padding_lies_around_a_part() -> None:
 def test_memory_is_used_again_but_results_are_kept() -> None:
     one, other = encoded(64, 64, "420"), encoded(64, 50, "420")
     cut = Cut(0, 0, 32, 32, (32, 32))
-    first = decode_part(field(3), one, lambda *_: cut).resized()
+    first = decode_parts(field(3), one, lambda *_: [cut])[0].resized()
     kept = first.copy()
-    decode_part(field(3), other, lambda *_: cut)
+    decode_parts(field(3), other, lambda *_: [cut])
     assert (first == kept).all()
 
 
@@ -146,13 +146,13 @@ def test_bytes_that_are_no_jpeg_are_damage(data: bytes) -> None:
     head = encoded(8, 8, "420")
     for broken in (data, head[: len(data)], head[:2] + data):
         with pytest.raises(DamageError):
-            decode_part(field(3), broken, lambda height, width: Cut(0, 0, height, width, (4, 4)))
+            decode_parts(field(3), broken, lambda height, width: [Cut(0, 0, height, width, (4, 4))])
 
 
 def test_a_picture_larger_than_the_manifest_says_is_damage() -> None:
     small = FieldSpec("image", "image", "jpg", "jpg", "uint8", (None, None, 3), (60, 60, 3))
     with pytest.raises(DamageError, match=r"\(64, 64, 3\)"):
-        decode_part(small, encoded(64, 64, "420"), lambda height, width: Cut(0, 0, height, width, (4, 4)))
+        decode_parts(small, encoded(64, 64, "420"), lambda height, width: [Cut(0, 0, height, width, (4, 4))])
 
 
 def test_the_header_is_read_past_others() -> None:

@@ -23,12 +23,20 @@ if TYPE_CHECKING:
 START_METHODS = ["fork", "forkserver", "spawn"]
 
 
+TRANSPORT: dict[str, Any] = {}
+
+
+@pytest.fixture(autouse=True, params=["ring", pytest.param("plain", marks=pytest.mark.slow)])
+def _over_both_transports(request: pytest.FixtureRequest) -> None:
+    TRANSPORT["transport"] = request.param
+
+
 def ids_of(batches: Any) -> list[list[int]]:
     return [batch["id"].tolist() for batch in batches]
 
 
 def stream(path: Path, **options: Any) -> StreamDataset:
-    return StreamDataset(path, **({"batch_size": 8, "shuffle_buffer": 20, "with_id": True} | options))
+    return StreamDataset(path, **({"batch_size": 8, "shuffle_buffer": 20, "with_id": True} | TRANSPORT | options))
 
 
 def sequence(path: Path, epoch: int = 0, **options: Any) -> list[list[int]]:
