@@ -45,7 +45,7 @@ def test_views_are_cuts_of_the_same_image(flip: Any, options: dict[str, Any], ph
         for place, number in enumerate(batch["id"].tolist()):
             pixels = store[number]["image"]
             for view, (name, crop) in enumerate(CROPS.items()):
-                cut = crop.cut(*pixels.shape[:2], Draw(3, 0, number, view))
+                cut = crop.cut(pixels.shape[0], pixels.shape[1], Draw(3, 0, number, view))
                 wanted = cut.of(pixels)[:, ::-1] if flip else cut.of(pixels)
                 got = batch[f"image_{name}"][place].permute(1, 2, 0).numpy()
                 # Photographs of 8 times the size of a view are decoded at a fraction.
