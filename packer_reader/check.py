@@ -211,7 +211,7 @@ def _container(store: Store, shard: int, index: Index) -> Iterator[Finding]:
     """The container as another tool reads it holds the same samples."""
     name = store.shard_name(shard)
     try:
-        names = _tar_names(store.path / name) if store.manifest.kind == "tar" else _lmdb_names(store, index)
+        names = _tar_names(store.path / name) if store.manifest.kind == "tar" else _lmdb_names(store, shard, index)
     except (tarfile.TarError, StoreError, OSError) as error:
         yield Finding(name, f"cannot be read as {store.manifest.kind} ({error})")
         return
@@ -230,14 +230,14 @@ def _tar_names(path: Path) -> list[str]:
         return archive.getnames()
 
 
-def _lmdb_names(store: Store, index: Index) -> list[str]:
+def _lmdb_names(store: Store, shard: int, index: Index) -> list[str]:
     """Members that an index run is about; the values at its borders may hold samples of its neighbours as well."""
     names, values = list[str](), index.value
     assert values is not None
     low, high = int(index.key[0]), int(index.key[-1])
     rows = np.flatnonzero(np.diff(values, prepend=values[:1] + np.uint64(1)))
     for row in rows.tolist():
-        value = store.data(0, index, row)
+        (value,) = store.holders(np.array([shard]), np.array([row]))
         for key, fields in parse_value(int(values[row]), value).items():
             names += [member_name(key, suffix) for suffix in fields if low <= key <= high]
     return names

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Column", "Encoded", "Others", "Pictures", "Threads", "tv_image"]
 
+_SMALL = 1 << 13
+"""Bytes under which an array is copied with the GIL held."""
 Array = npt.NDArray[Any]
 Size = tuple[int, int]
 _CHUNK = 8
@@ -149,7 +151,10 @@ class Pictures:
         numbers, views, crcs = encoded.numbers.tolist(), encoded.views, encoded.crcs
         first = outs[0]
         if self._plain and not self._checked and first is not None:
-            threads.run(lambda place: self._copy(views[place], first[place], numbers[place]), len(views))
+            if first.nbytes < _SMALL * len(first):
+                self._copy_small(views, first, numbers)
+            else:
+                threads.run(lambda place: self._copy(views[place], first[place], numbers[place]), len(views))
             return [None]
         listed: list[list[Any] | None] = [[None] * len(views) if out is None else None for out in outs]
 
@@ -165,6 +170,17 @@ class Pictures:
 
         threads.run(one, len(views))
         return listed
+
+    def _copy_small(self, views: list[memoryview], out: Array, numbers: list[int]) -> None:
+        """Uncompressed arrays that are copied faster than a thread is woken: 0.7 us for 1 kB, 3 by numpy."""
+        flat, size, header = out.reshape(-1).view(np.uint8).data, out[0].nbytes, self._header
+        for place, view in enumerate(views):
+            start = len(view) - size
+            if header and bytes(view[:start]) == header:
+                flat[place * size : (place + 1) * size] = view[start:]
+            else:
+                self._copy(view, out[place], numbers[place])
+                header = self._header
 
     def _copy(self, view: memoryview, out: Array, number: int) -> None:
         """An uncompressed array: its header is compared with the last one, not parsed."""

@@ -178,7 +178,7 @@ class Store:
             for place, field in enumerate(fields):
                 for kind, column in enumerate((index.offset, index.size, index.crc)):
                     offsets[kind, place, here] = column[field][rows[here]]
-        holders = self.holders(shards.tolist(), rows.tolist())
+        holders = self.holders(shards, rows)
         views: list[list[memoryview]] = []
         for starts, sizes in zip(*offsets[:2].tolist(), strict=True):
             views.append(
@@ -192,9 +192,13 @@ class Store:
                 )
         return Spans(views, offsets[2].tolist())
 
-    def holders(self, shards: list[int], rows: list[int]) -> list[memoryview]:
-        """For each sample, by shard and row, the bytes that its offsets count in."""
-        return [memoryview(self.data(s, self.index(s), row)) for s, row in zip(shards, rows, strict=True)]
+    def holders(self, shards: Ints, rows: Ints) -> list[memoryview]:
+        """For each sample, by shard and row, int64 (n,), the bytes that its offsets count in.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        raise NotImplementedError
 
     def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
         """Let the system begin to fetch what `read` of the same will want; where it cannot, nothing happens."""
@@ -266,10 +270,6 @@ class Store:
 
     def _table_columns(self) -> tuple[str, ...]:
         return ("samples", "index_bytes", "index_sha256")
-
-    def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:
-        """The bytes that the offsets of one sample count in."""
-        raise NotImplementedError
 
     def index_name(self, shard: int) -> str:
         """File of a shard's index."""

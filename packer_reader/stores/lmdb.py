@@ -15,14 +15,12 @@ import numpy as np
 
 from packer_reader.errors import DamageError
 from packer_reader.format.names import DATA_FILE, index_file
-from packer_reader.format.record import key_bytes
 from packer_reader.stores.base import Store
 from packer_reader.stores.files import check_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from packer_reader.format.index import Index
     from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Ints
 
@@ -86,23 +84,37 @@ class LmdbStore(Store):
         """One container: the file is in key order from end to end."""
         return np.array([len(self)], np.int64)
 
-    def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:
-        """The value that holds the sample."""
-        assert index.value is not None
-        key = int(index.value[row])
+    def holders(self, shards: Ints, rows: Ints) -> list[memoryview]:
+        """The values that hold the samples.
+
+        All of a batch's look-ups are made here, by one thread: py-lmdb lets the GIL go and takes it back for each.
+        """
+        keys = np.empty(len(rows), np.uint64)
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            values = self.index(shard).value
+            assert values is not None
+            keys[here] = values[rows[here]]
+        get, packed = self._transaction().get, keys.astype(">u8").tobytes()  # as `key_bytes` does it
+        found = list[Any]()
+        try:
+            for place in range(0, len(packed), 8):
+                found.append(get(packed[place : place + 8]))
+        except lmdb.Error as error:
+            raise DamageError(
+                f"{DATA_FILE} in {str(self.path)!r} is damaged near key {keys[len(found)]} ({error}): run "
+                "`packer verify`, then copy it again or rebuild"
+            ) from error
+        if None in found:
+            place = found.index(None)
+            raise self.damaged(self.first(int(shards[place])) + int(rows[place]))
+        return found
+
+    def _transaction(self) -> Any:
         if self._opened[0] != os.getpid():
             self.check_same()
             self._opened = (os.getpid(), transaction(self.path, self._size))
-        try:
-            value: Any = self._opened[1].get(key_bytes(key))
-        except lmdb.Error as error:
-            raise DamageError(
-                f"{DATA_FILE} in {str(self.path)!r} is damaged near key {key} ({error}): run `packer verify`, "
-                "then copy it again or rebuild"
-            ) from error
-        if value is None:
-            raise self.damaged(self.first(shard) + row)
-        return memoryview(value)
+        return self._opened[1]
 
     def index_name(self, shard: int) -> str:
         """File of an index run."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from packer_reader.format.index import Index
     from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Ints
 
@@ -33,14 +32,11 @@ class TarStore(Store):
         super().__init__(path, manifest, identity)
         self._maps = Recent(self._map_shard)
 
-    def data(self, shard: int, index: Index, row: int) -> bytes | memoryview:  # noqa: ARG002 - the seam's signature
-        """The whole shard, mapped when it is used."""
-        return self._maps[shard]
-
-    def holders(self, shards: list[int], rows: list[int]) -> list[memoryview]:  # noqa: ARG002 - the seam's signature
-        """The mapped shards."""
-        maps = {shard: self._maps[shard] for shard in set(shards)}
-        return [maps[shard] for shard in shards]
+    def holders(self, shards: Ints, rows: Ints) -> list[memoryview]:  # noqa: ARG002 - the seam's signature
+        """The whole shards, mapped when they are used."""
+        numbers = shards.tolist()
+        maps = {shard: self._maps[shard] for shard in set(numbers)}
+        return [maps[shard] for shard in numbers]
 
     def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
         """Ask for the pages of runs of samples: fetched together they come 8 to 30 times as fast as fault by fault."""
