@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer_reader.crops import HorizontalFlip
-from packer_reader.errors import BatchError, NotFoundError, UsageError
-from packer_reader.fill import Column, Encoded, Others, Pictures, Threads, tv_image
+from packer_reader.errors import BatchError, UsageError
+from packer_reader.fill import Column, Encoded, Others, Pictures, Threads
 from packer_reader.handle import Handle
+from packer_reader.pixels import Stored
 from packer_reader.stores.base import Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from packer_reader.crops import Crop
     from packer_reader.format.fields import FieldSpec
-    from packer_reader.format.manifest import Manifest
+    from packer_reader.pixels import PixelSource
     from packer_reader.stores.base import Store
+    from packer_reader.view import View
 
-__all__ = ["Batch", "BatchReader", "BatchTuple", "Decode", "View", "guarded", "one_sample"]
+__all__ = ["Batch", "BatchReader", "BatchTuple", "guarded", "one_sample"]
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
-Decode = Literal["torch", "numpy", "pil", "tv_tensors", "bytes"]
 
 
 class Batch(dict[str, Any]):
@@ -62,77 +61,12 @@ default_collate_fn_map[BatchTuple] = _refuse_nesting
 default_collate_fn_map[Handle] = _refuse_nesting
 
 
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """What of each sample training sees, and as what."""
-
-    decode: Decode = "torch"
-    """`torch`: uint8 (n, c, h, w), channels last in memory. `numpy`: (n, h, w, c). `pil`, `tv_tensors`: lists.
-    `bytes`: encoded, a list of uint8 tensors."""
-    crop: Crop | Mapping[str, Crop] | None = None
-    """Several, by the names of their views, are decoded once: field `image` comes as `image_NAME` for each."""
-    flip: HorizontalFlip | None = None
-    fields: tuple[str, ...] | None = None
-    """Others are not read; None takes all."""
-    rename: Mapping[str, str] | None = None
-    """Field name to the name in the batch."""
-    ragged: bool = False
-    """Images of different sizes as a list instead of an error."""
-    with_id: bool = False
-    """Add `id`, the sample numbers."""
-
-    def __post_init__(self) -> None:
-        if self.decode not in get_args(Decode):
-            raise UsageError(f"decode is {self.decode!r}, it must be one of {', '.join(get_args(Decode))}")
-        if self.decode == "tv_tensors":
-            tv_image()
-        for crop in self.crops.values():
-            if (crop is not None or self.crop is not None) and (isinstance(crop, type) or not hasattr(crop, "cut")):
-                raise UsageError(f"crop is {crop!r}, it must be RandomResizedCrop(...), CenterCrop(...) or Resize(...)")
-        if not self.crops or not all(isinstance(name, str) for name in self.crops):
-            raise UsageError(f"crop is {self.crop!r}, several need a name each, such as {{'large': ..., 'small': ...}}")
-        if self.flip is not None and not isinstance(self.flip, HorizontalFlip):
-            raise UsageError(f"flip is {self.flip!r}, it must be HorizontalFlip(...)")
-        if self.decode == "bytes" and (self.crop or self.flip):
-            raise UsageError('crop and flip need pixels, decode="bytes" gives none: leave them out')
-
-    @property
-    def crops(self) -> Mapping[str, Crop | None]:
-        """The crop of each view; one without a name is the only one."""
-        return self.crop if isinstance(self.crop, Mapping) else {"": self.crop}
-
-    def names(self, field: FieldSpec) -> list[str]:
-        """What a field is called in the batch, in each view."""
-        name = (self.rename or {}).get(field.name, field.name)
-        if field.kind != "image" or not isinstance(self.crop, Mapping):
-            return [name]
-        return [f"{name}_{view}" for view in self.crop]
-
-    def chosen(self, manifest: Manifest) -> list[int]:
-        """Places of the fields to give.
-
-        Raises:
-            NotFoundError: the store has no such field.
-            UsageError: two fields would get one name.
-        """
-        names = [f.name for f in manifest.fields]
-        for name in [*(self.fields or ()), *(self.rename or ())]:
-            if name not in names:
-                raise NotFoundError(f"there is no field {name!r}: the store has {', '.join(names)}")
-        places = [place for place, name in enumerate(names) if self.fields is None or name in self.fields]
-        given = [name for place in places for name in self.names(manifest.fields[place])]
-        twice = [name for name in given if given.count(name) > 1 or name in {"id", "valid"}]
-        if twice:
-            raise UsageError(
-                f"{twice[0]!r} names two fields, or is a name of the batch itself: choose another (rename=)"
-            )
-        return places
-
-
 class BatchReader:
     """Reads batches of one store in one view."""
 
-    def __init__(self, store: Store, view: View, seed: int, threads: int = 1) -> None:
+    def __init__(
+        self, store: Store, view: View, seed: int, threads: int = 1, cached: Mapping[str, PixelSource] | None = None
+    ) -> None:
         """Check that the view fits the store.
 
         Args:
@@ -140,6 +74,7 @@ class BatchReader:
             view: what of it.
             seed: what random crops are drawn from.
             threads: that decode one batch together.
+            cached: image fields whose pixels lie elsewhere, by name.
 
         Raises:
             BatchError: images differ in size and nothing makes them equal.
@@ -149,10 +84,12 @@ class BatchReader:
         self.store, self.view, self._seed = store, view, seed
         self._threads = Threads(threads)
         places = view.chosen(store.manifest)
-        fields = [store.manifest.fields[place] for place in places]
+        fields = self._specs = [store.manifest.fields[place] for place in places]
         # Labels come from their column: no field is read for them.
         columns = {f.name for f in fields if f.kind == "label" and "label" in store.columns}
-        self._read = [place for place, f in zip(places, fields, strict=True) if f.name not in columns]
+        self._cached = cached or {}
+        elsewhere = columns | self._cached.keys()
+        self._read = [place for place, f in zip(places, fields, strict=True) if f.name not in elsewhere]
         self._fields = [Column(f) if f.name in columns else self._field(f) for f in fields]
         self._names = [view.names(f) for f in fields]
 
@@ -172,7 +109,8 @@ class BatchReader:
                 'decode="numpy" or decode="torch"'
             )
         listed = view.decode in {"pil", "tv_tensors"}
-        return Pictures(self.store, field, view, self._seed, [None] * len(sizes) if listed else sizes)
+        source = self._cached.get(field.name) or Stored(self.store, field)
+        return Pictures(source, field, view, self._seed, [None] * len(sizes) if listed else sizes)
 
     def announce(self, numbers: Ints) -> None:
         """Let the system fetch what `read` will want, int64 (n,) in stored order, all at once."""
@@ -187,6 +125,11 @@ class BatchReader:
                 if shape is not None:
                     found.append((name, field.dtype, (count, *shape)))
         return found + ([("id", np.int64, (count,))] if self.view.with_id else [])
+
+    def listed(self) -> list[FieldSpec]:
+        """Fields that come as lists, since their values have no one size; once for each view."""
+        pairs = zip(self._specs, self._fields, strict=True)
+        return [spec for spec, field in pairs for shape in field.shapes if shape is None]
 
     def fill(self, numbers: Ints, epoch: int, arrays: Mapping[str, Array]) -> dict[str, Any]:
         """Read a batch into given memory.
@@ -208,8 +151,11 @@ class BatchReader:
             if isinstance(field, Column):
                 arrays[names[0]][...] = self.store.columns.numbers("label")[numbers]
                 continue
-            one = Encoded(numbers, spans.views[place], spans.crcs[place], epoch)
-            place += 1
+            if isinstance(field, Pictures) and not field.source.read:
+                one = Encoded(numbers, [], [], epoch)
+            else:
+                one = Encoded(numbers, spans.views[place], spans.crcs[place], epoch)
+                place += 1
             listed = field.fill(one, [arrays.get(name) for name in names], self._threads)
             rest.update((name, values) for name, values in zip(names, listed, strict=True) if values is not None)
         if self.view.with_id:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from packer_reader.ranks import Share
 
-__all__ = ["Course"]
+__all__ = ["SINGLES", "Course"]
 
-_SINGLES = 64
+SINGLES = 64
 """Samples read at a time when they are given one by one."""
 
 
@@ -73,7 +73,7 @@ class Course:
         batches = self.batches(Position(0))
         if self.batch_size is not None:
             return len(batches)
-        return (len(batches) - 1) * _SINGLES + batches.part(batches.last_size())
+        return (len(batches) - 1) * SINGLES + batches.part(batches.last_size())
 
     def behind(self, position: Position, batches: int) -> Position:
         """So many of this rank's batches further on, at most at the end of the epoch."""
@@ -97,7 +97,7 @@ class Course:
         return position_of(state, self._identity(), self.spec.total, self.spec.lanes)
 
     def _global_batch(self, world_size: int) -> int:
-        return (self.batch_size or _SINGLES) * world_size
+        return (self.batch_size or SINGLES) * world_size
 
     def _identity(self) -> dict[str, Any]:
         """Everything that the order depends on."""

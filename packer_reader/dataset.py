@@ -11,10 +11,12 @@ from torch.utils.data import IterableDataset
 
 from packer_reader.ahead import ReadAhead
 from packer_reader.arguments import check_transform, names, tail_of, whole
-from packer_reader.batch import BatchReader, Decode, View, guarded, one_sample
-from packer_reader.course import Course
+from packer_reader.batch import BatchReader, guarded, one_sample
+from packer_reader.cache import cached_pixels
+from packer_reader.course import SINGLES, Course
 from packer_reader.epoch import EpochClock, Position
 from packer_reader.errors import DamageError, UsageError
+from packer_reader.footprint import loop_bytes
 from packer_reader.handle import drop_dead
 from packer_reader.iteration import Iteration
 from packer_reader.ranks import Share
@@ -22,12 +24,15 @@ from packer_reader.sender import Sender
 from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
 from packer_reader.stores.open import open_store
+from packer_reader.view import Decode, View
+from packer_reader.warm import warm as read_all
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
     from packer_reader.batches import Batches
+    from packer_reader.cache import Cache
     from packer_reader.crops import Crop, HorizontalFlip
     from packer_reader.sender import Transport
     from packer_reader.skipping import OnError
@@ -66,6 +71,8 @@ class StreamDataset(IterableDataset[Any]):
         threads: that decode a batch together, in each worker.
         transport: `ring` hands batches over in reused shared memory, where the system has what that takes; `plain`
             sends tensors as torch does.
+        warm: read the store once from end to end, so that the system has it in memory.
+        cache: `decoded` keeps the images in memory as pixels, once per machine.
         on_error: `raise` at a damaged sample, or `skip` it: batches get shorter, `skipped` and the log say how much.
 
     Raises:
@@ -104,6 +111,8 @@ class StreamDataset(IterableDataset[Any]):
         on_error: OnError = "raise",
         threads: int = 1,
         transport: Transport = "ring",
+        warm: bool = False,
+        cache: Cache | None = None,
     ) -> None:
         self.store = open_store(path, split)
         check_transform(transform)
@@ -117,7 +126,10 @@ class StreamDataset(IterableDataset[Any]):
             with_id=with_id,
         )
         spec = order_of(self.store, shuffle_buffer, seed, lanes, block)
-        self._reader = BatchReader(self.store, view, spec.seed, whole("threads", threads, 1, 1024))
+        if warm:
+            read_all(self.store)
+        cached = cached_pixels(cache, self.store, view)
+        self._reader = BatchReader(self.store, view, spec.seed, whole("threads", threads, 1, 1024), cached)
         self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1, 2**40)
         tail = tail_of(self.batch_size, drop_last=drop_last, pad=pad)
         share = Share(rank, world_size)
@@ -167,6 +179,14 @@ class StreamDataset(IterableDataset[Any]):
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, or its samples without `batch_size`."""
         return len(self.course)
+
+    def memory(self, num_workers: int, prefetch_factor: int = 2) -> int:
+        """Bytes that a loop over DataLoader takes in all its processes, beside what it takes without any data.
+
+        Batches in shared memory are most of it. What `transform` makes is not counted.
+        """
+        workers, ahead = whole("num_workers", num_workers, 0, 4096), whole("prefetch_factor", prefetch_factor, 1, 2**20)
+        return loop_bytes(self._reader, self.batch_size or SINGLES, self.shuffle_buffer, workers, ahead)
 
     @property
     def skipped(self) -> int:

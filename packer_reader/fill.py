@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,21 +15,21 @@ import numpy.typing as npt
 import torch
 
 from packer_reader.crops import Cut, Draw, flip
-from packer_reader.decode import decode_field, decode_image, decode_parts
-from packer_reader.errors import DamageError, MissingError
+from packer_reader.decode import decode_field
+from packer_reader.errors import MissingError
+from packer_reader.pixels import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from packer_reader.batch import View
     from packer_reader.crops import Crop
     from packer_reader.format.fields import FieldSpec
+    from packer_reader.pixels import PixelSource
     from packer_reader.stores.base import Store
+    from packer_reader.view import View
 
 __all__ = ["Column", "Encoded", "Others", "Pictures", "Threads", "tv_image"]
 
-_SMALL = 1 << 13
-"""Bytes under which an array is copied with the GIL held."""
 Array = npt.NDArray[Any]
 Size = tuple[int, int]
 _CHUNK = 8
@@ -120,11 +119,11 @@ class Others:
         """Values differ."""
         return [None]
 
-    def fill(self, encoded: Encoded, outs: Sequence[Array | None], threads: Threads) -> list[list[Any] | None]:  # noqa: ARG002 - the same seam for all fields
-        """The values."""
+    def fill(self, encoded: Encoded, *_: object) -> list[list[Any] | None]:
+        """The values; see `Pictures.fill`."""
         found = []
         for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
-            _check(self.store, number, view, crc)
+            check(self.store, number, view, crc)
             if self.as_bytes:
                 found.append(torch.frombuffer(bytearray(view), dtype=torch.uint8))
             else:
@@ -135,78 +134,41 @@ class Others:
 class Pictures:
     """An image field, in one view or several."""
 
-    def __init__(self, store: Store, field: FieldSpec, view: View, seed: int, sizes: Sequence[Size | None]) -> None:
+    def __init__(
+        self, source: PixelSource, field: FieldSpec, view: View, seed: int, sizes: Sequence[Size | None]
+    ) -> None:
         """Take what decides the pixels; `sizes` has one for each view, None when it comes as a list."""
-        self._store, self._field, self._view, self._seed = store, field, view, seed
+        self.source, self._view, self._seed = source, view, seed
         self._crops = tuple(view.crops.values())
         self.dtype = np.dtype(field.dtype)
         self.shapes = [None if size is None else (*size, field.maximum[-1]) for size in sizes]
-        self._plain = self._crops == (None,) and view.flip is None
-        # Uncompressed arrays are copied as they are: comparing CRCs would halve the speed, and verify --full does it.
-        self._checked = field.codec != "npy"
-        self._header = b""
 
     def fill(self, encoded: Encoded, outs: Sequence[Array | None], threads: Threads) -> list[list[Any] | None]:
         """Decode all, each view into its (n, h, w, c); where there is none for a view, its images are returned."""
-        numbers, views, crcs = encoded.numbers.tolist(), encoded.views, encoded.crcs
-        first = outs[0]
-        if self._plain and not self._checked and first is not None:
-            if first.nbytes < _SMALL * len(first):
-                self._copy_small(views, first, numbers)
-            else:
-                threads.run(lambda place: self._copy(views[place], first[place], numbers[place]), len(views))
+        first, plain = outs[0], self._crops == (None,) and self._view.flip is None
+        if plain and first is not None and self.source.all(encoded, first, threads):
             return [None]
-        listed: list[list[Any] | None] = [[None] * len(views) if out is None else None for out in outs]
+        count = len(encoded.numbers)
+        listed: list[list[Any] | None] = [[None] * count if out is None else None for out in outs]
 
         def one(place: int) -> None:
-            number, view = numbers[place], views[place]
-            if self._checked or first is None:
-                _check(self._store, number, view, crcs[place])
             into = [None if out is None else out[place] for out in outs]
-            shown = [self._decode(view, number, into[0])] if self._plain else self._shown(view, number, encoded, into)
+            shown = [self.source.whole(encoded, place, into[0])] if plain else self._shown(encoded, place, into)
             for found, pixels in zip(listed, shown, strict=True):
                 if found is not None:
                     found[place] = self._present(pixels)
 
-        threads.run(one, len(views))
+        threads.run(one, count)
         return listed
 
-    def _copy_small(self, views: list[memoryview], out: Array, numbers: list[int]) -> None:
-        """Uncompressed arrays that are copied faster than a thread is woken: 0.7 us for 1 kB, 3 by numpy."""
-        flat, size, header = out.reshape(-1).view(np.uint8).data, out[0].nbytes, self._header
-        for place, view in enumerate(views):
-            start = len(view) - size
-            if header and bytes(view[:start]) == header:
-                flat[place * size : (place + 1) * size] = view[start:]
-            else:
-                self._copy(view, out[place], numbers[place])
-                header = self._header
-
-    def _copy(self, view: memoryview, out: Array, number: int) -> None:
-        """An uncompressed array: its header is compared with the last one, not parsed."""
-        header = view[: len(view) - out.nbytes]
-        if not self._header or header != self._header:
-            self._decode(view, number, out)
-            self._header = bytes(header)
-            return
-        np.copyto(out.reshape(-1), np.frombuffer(view, out.dtype, offset=len(header)))
-
-    def _decode(self, view: memoryview, number: int, out: Array | None = None) -> Array:
-        try:
-            return decode_image(self._field, view, out)
-        except DamageError as error:
-            raise self._store.damaged(number, str(error)) from None
-
-    def _shown(self, view: memoryview, number: int, encoded: Encoded, into: Sequence[Array | None]) -> Sequence[Array]:
+    def _shown(self, encoded: Encoded, place: int, into: Sequence[Array | None]) -> Sequence[Array]:
         """The parts of an image that training sees, each in memory of its own or in what is given for it."""
-        draws = [Draw(self._seed, encoded.epoch, number, place) for place in range(len(into))]
+        number = int(encoded.numbers[place])
+        draws = [Draw(self._seed, encoded.epoch, number, view) for view in range(len(into))]
         if self._crops == (None,):
-            shown = [self._decode(view, number, into[0])]
+            shown = [self.source.whole(encoded, place, into[0])]
         else:
-            try:
-                parts = decode_parts(self._field, view, partial(_cuts, self._crops, draws))
-            except DamageError as error:
-                raise self._store.damaged(number, str(error)) from None
+            parts = self.source.parts(encoded, place, partial(_cuts, self._crops, draws))
             shown = [part.resized(out) for part, out in zip(parts, into, strict=True)]
         mirror = self._view.flip
         if mirror is not None:
@@ -227,11 +189,6 @@ class Pictures:
 def _cuts(crops: Sequence[Crop | None], draws: Sequence[Draw], height: int, width: int) -> list[Cut]:
     whole = Cut(0, 0, height, width, (height, width))
     return [whole if crop is None else crop.cut(height, width, draw) for crop, draw in zip(crops, draws, strict=True)]
-
-
-def _check(store: Store, number: int, view: memoryview, crc: int) -> None:
-    if zlib.crc32(view) != crc:
-        raise store.damaged(number)
 
 
 def tv_image() -> Any:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["own_cgroups", "usable_cpus", "usable_memory"]
+__all__ = ["free_memory", "own_cgroups", "usable_cpus", "usable_memory"]
+
+_CGROUP_MEMORY = (
+    ("memory.max", "memory.current", "file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_cache"),
+)
+"""Files of a cgroup's limit and use, and the line of memory.stat that says how much of it holds files."""
 
 
 def usable_cpus(environment: dict[str, str] | None = None, cgroups: Sequence[Path] | None = None) -> int:
@@ -65,6 +72,19 @@ def usable_memory(meminfo: Path = Path("/proc/meminfo"), cgroups: Sequence[Path]
             if text.isdigit():
                 limits.append(int(text))
     return min(limits, default=1 << 62)
+
+
+def free_memory(meminfo: Path = Path("/proc/meminfo"), cgroups: Sequence[Path] | None = None) -> int:
+    """Bytes of memory that this job may still take; what only holds files counts as free."""
+    found = re.search(r"^MemAvailable:\s+([0-9]+) kB", _text(meminfo), re.MULTILINE)
+    free = [int(found.group(1)) << 10] if found else []
+    for cgroup in own_cgroups() if cgroups is None else cgroups:
+        for limit, used, files in _CGROUP_MEMORY:
+            texts = _text(cgroup / limit).strip(), _text(cgroup / used).strip()
+            if all(text.isdigit() for text in texts):
+                held = re.search(rf"^{files} ([0-9]+)$", _text((cgroup / limit).parent / "memory.stat"), re.MULTILINE)
+                free.append(int(texts[0]) - int(texts[1]) + (int(held.group(1)) if held else 0))
+    return max(0, min(free, default=1 << 62))
 
 
 def _text(path: Path) -> str:

@@ -9,8 +9,9 @@ import torch
 from torch.utils.data import Dataset
 
 from packer_reader.arguments import check_transform, names
-from packer_reader.batch import Batch, BatchReader, Decode, View, one_sample
+from packer_reader.batch import Batch, BatchReader, one_sample
 from packer_reader.stores.open import open_store
+from packer_reader.view import Decode, View
 
 if TYPE_CHECKING:
     import os

@@ -283,6 +283,12 @@ class Store:
         """Bytes of a shard's data file; None where the container checks by itself."""
         raise NotImplementedError
 
+    def all_files(self) -> dict[str, int]:
+        """Bytes of every file of the store but its manifest, by name."""
+        return {name: int(listed["bytes"]) for name, listed in self.manifest.files.items()} | {
+            name: size for name, size, _ in self.shard_files()
+        }
+
     def shard_files(self) -> Iterator[tuple[str, int, str]]:
         """Name, bytes and SHA-256 of every file that only the shard table lists."""
         for shard in range(self.manifest.shards):

@@ -12,7 +12,8 @@ import packer_reader
 from packer import Job, Recipe, build
 from packer_reader import StreamDataset
 from packer_reader.ahead import ReadAhead
-from packer_reader.batch import BatchReader, View
+from packer_reader.batch import BatchReader
+from packer_reader.view import View
 from tests.conftest import make_serials
 
 if TYPE_CHECKING:

@@ -1,0 +1,220 @@
+"""Promises about memory: said before a loop runs, warmed, or kept decoded once for all processes of a machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from packer import Job, Recipe, build
+from packer_reader import HorizontalFlip, RandomResizedCrop, StreamDataset
+from packer_reader.errors import BatchError, DamageError, UsageError
+from packer_reader.machine import free_memory
+from tests.conftest import make_serials
+from tests.reader.test_scale import blown_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEASURED = """
+import json, os, sys, time
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+from packer_reader import RandomResizedCrop, StreamDataset
+
+class Empty(IterableDataset):
+    def __iter__(self):
+        return iter([torch.zeros(1)] * 10)
+
+def bytes_of(pid):
+    lines = open(f"/proc/{pid}/smaps_rollup").read().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Pss_Anon", "Pss_Shmem")))
+
+def loop(ds, workers, prefetch):
+    options = {"prefetch_factor": prefetch} if workers else {}
+    batches = DataLoader(ds, batch_size=None, num_workers=workers, **options)
+    peak, reading = 0, iter(batches)
+    for number, batch in zip(range(6), reading):
+        found, same = 0, 0
+        while same < 5:  # until the workers have read all that they read ahead
+            now = bytes_of(os.getpid()) + sum(bytes_of(w.pid) for w in getattr(reading, "_workers", []))
+            same = same + 1 if now <= found * 1.002 else 0
+            found = max(found, now)
+            time.sleep(0.02)
+        peak = max(peak, found)
+    return peak
+
+if __name__ == "__main__":
+    store, workers, prefetch, crop = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "crop"
+    empty = loop(Empty(), workers, prefetch)
+    ds = StreamDataset(store, batch_size=64, crop=RandomResizedCrop(256) if crop else None)
+    print(json.dumps([loop(ds, workers, prefetch) - empty, ds.memory(workers, prefetch)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Batches of 64 have 12.6 MB."""
+    folder = tmp_path_factory.mktemp("large")
+    make_serials(folder / "images", 1000)
+    build(str(folder / "images"), str(folder / "o"), Recipe(resize=(256, 256), fit="stretch", encode="raw"), Job())
+    return folder / "o"
+
+
+@pytest.mark.parametrize("workers", [(0, 2, ""), (1, 2, ""), (2, 2, "crop"), (2, 4, "")])
+def test_memory_is_what_a_loop_takes(workers: tuple[int, int, str], large: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(MEASURED)
+    command = [sys.executable, str(tmp_path / "loop.py"), str(large), *map(str, workers)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    measured, said = json.loads(done.stdout)
+    assert abs(measured - said) < 0.1 * said, (measured, said)
+
+
+def test_memory_counts_lists_and_single_samples(tar_store: Path, large: Path) -> None:
+    one = StreamDataset(large, batch_size=64, decode="pil").memory(0)
+    assert one == pytest.approx(StreamDataset(large, batch_size=64).memory(0), rel=0.01)
+    assert StreamDataset(large, batch_size=64, decode="bytes").memory(0) == pytest.approx(one, rel=0.01)
+    assert StreamDataset(large).memory(1) < StreamDataset(large).memory(2)
+    with pytest.raises(UsageError, match="num_workers is -1"):
+        StreamDataset(tar_store, batch_size=2).memory(-1)
+
+
+def test_warm_reads_the_store_into_memory(large: Path) -> None:
+    data = large / "train-000000.tar"
+    with data.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert resident(data) < 0.1
+    StreamDataset(large, batch_size=8, warm=True)
+    assert resident(data) > 0.99
+
+
+def resident(path: Path) -> float:
+    """Share of a file's pages that are in memory, by `fincore`."""
+    done = subprocess.run(["fincore", "--bytes", "--noheadings", "-o", "RES", path], capture_output=True, check=True)
+    return int(done.stdout) / path.stat().st_size
+
+
+def test_ranks_share_the_warming(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert len(StreamDataset(large, batch_size=8, warm=True)) == 125
+
+
+@pytest.fixture
+def own_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder, so that tests do not find each other's caches."""
+    (tmp_path / "notes").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "notes"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path / "notes"
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"flip": HorizontalFlip()},
+    {"crop": RandomResizedCrop(9)},
+    {"crop": {"a": RandomResizedCrop(9), "b": RandomResizedCrop(5)}, "flip": HorizontalFlip()},
+    {"fields": ["image"]},
+    {"decode": "pil"},
+]
+
+
+@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn", None])
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.usefixtures("own_notes")
+def test_decoded_images_are_those_of_the_store(options: dict[str, Any], start: str | None, store: Path) -> None:
+    if start in {"forkserver", "spawn"} and options is not OPTIONS[2]:
+        pytest.skip("one is enough where processes are dear")
+    plain = StreamDataset(store, batch_size=8, **options)
+    cached = StreamDataset(store, batch_size=8, cache="decoded", threads=2, **options)
+    for _ in range(2):
+        again = DataLoader(cached, batch_size=None, num_workers=2 if start else 0, multiprocessing_context=start)
+        for one, other in zip(plain, again, strict=True):
+            assert list(one) == list(other)
+            for name in one:
+                if isinstance(one[name], list):
+                    assert [image.tobytes() for image in one[name]] == [image.tobytes() for image in other[name]]
+                else:
+                    assert torch.equal(one[name], other[name])
+
+
+SECOND = """
+import os, sys
+from packer_reader import StreamDataset
+ds = StreamDataset(sys.argv[1], batch_size=8, cache="decoded")
+print(os.fstat(ds._reader._cached["image"]._file).st_ino)
+print(sum(int(batch["image"].sum()) for batch in ds), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processes_of_a_machine_share_one_cache(store: Path, own_notes: Path) -> None:
+    def other() -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SECOND, str(store)]
+        environment = {**os.environ, "TMPDIR": str(own_notes)}
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    total = sum(int(batch["image"].sum()) for batch in StreamDataset(store, batch_size=8))
+    with other() as first, other() as second:  # at the same moment: one decodes, the other one waits
+        assert first.stdout is not None
+        assert second.stdout is not None
+        found = [[output.readline().split()[-1], int(output.readline())] for output in (first.stdout, second.stdout)]
+        first.send_signal(signal.SIGKILL)
+        second.send_signal(signal.SIGKILL)
+    assert found[0] == found[1]
+    assert found[0][1] == total
+    with other() as third:  # its makers are gone: made anew
+        assert third.communicate("")[0].split()[-1] == str(total)
+    assert [name for name in os.listdir("/dev/shm") if "packer" in name] == []
+
+
+@pytest.mark.usefixtures("own_notes")
+def test_caches_that_cannot_be_are_refused(tar_store: Path, photos: Path, tmp_path: Path) -> None:
+    def refused(error: type[Exception], message: str, path: Path = tar_store, **options: Any) -> None:
+        with pytest.raises(error, match=message):
+            StreamDataset(path, batch_size=2, **{"cache": "decoded", **options})
+
+    refused(UsageError, "cache is 'raw', it must be 'decoded' or None", cache="raw")
+    refused(UsageError, 'decode="bytes" gives none', decode="bytes")
+    build(str(photos), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    refused(BatchError, "images of one size", tmp_path / "o", crop=RandomResizedCrop(8))
+
+
+def test_free_memory_is_the_least_limit(tmp_path: Path) -> None:
+    for name, text in (("memory.max", "5000"), ("memory.current", "4000"), ("memory.stat", "anon 1\nfile 1500\n")):
+        (tmp_path / name).write_text(text)
+    assert free_memory(cgroups=[tmp_path]) == 2500
+    assert free_memory(cgroups=[]) > 1 << 20
+
+
+@pytest.mark.usefixtures("own_notes")
+def test_what_does_not_fit_is_refused_with_figures(tmp_path: Path) -> None:
+    make_serials(tmp_path / "images", 20)
+    build(str(tmp_path / "images"), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    blown_up(tmp_path / "o")
+    with pytest.raises(UsageError, match=r'cache="decoded" needs 768\.0 GB for 1,000,000,000 images, .* are free'):
+        StreamDataset(tmp_path / "o", batch_size=2, cache="decoded")
+    with pytest.raises(UsageError, match=r"warm=True: .* has .*B, .*B of memory are free"):
+        StreamDataset(tmp_path / "o", batch_size=2, warm=True)
+
+
+@pytest.mark.usefixtures("own_notes")
+def test_a_damaged_image_is_named_and_nothing_is_kept(tmp_path: Path) -> None:
+    make_serials(tmp_path / "images", 20)
+    build(str(tmp_path / "images"), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    data = bytearray((tmp_path / "o" / "train-000000.tar").read_bytes())
+    data[data.index(b"IDAT") + 9] ^= 1
+    (tmp_path / "o" / "train-000000.tar").write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(DamageError, match="is damaged at key"):
+            StreamDataset(tmp_path / "o", batch_size=2, cache="decoded")
