@@ -6,6 +6,7 @@ raw    224x224 uncompressed
 crop   RandomResizedCrop(224) from 256x256 JPEGs
 crop512     the same from 512x512
 centre512   CenterCrop(224) from 512x512
+cold   encoded 256x256 JPEGs that are not in memory, in process, against reading the shards from end to end
 """
 
 from __future__ import annotations
@@ -182,10 +183,54 @@ def read_centre(source: Path, folder: Path, repeats: int) -> None:
     alternate(repeats, runs | peers(("ffcv",), "jpg512", source, folder, "--crop", "centre"))
 
 
+def dropped(files: Iterable[Path]) -> None:
+    """Let the system forget files: whatever is read of them next comes from the disk."""
+    for path in files:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_cold(source: Path, folder: Path, repeats: int) -> None:
+    """Rates in samples a second; all of one store's bytes, so that the ratios are those of bytes."""
+    from packer_reader import StreamDataset
+
+    store = jpegs(source, folder, SIDE)
+    shards, raw = sorted(store.glob("*.tar")), sorted(path for path in source.rglob("*") if path.is_file())
+    count = len(raw)
+
+    def sequential() -> list[float]:
+        dropped(shards)
+        started, buffer = time.perf_counter(), bytearray(1 << 22)
+        for path in shards:
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+        return [count / (time.perf_counter() - started)]
+
+    def cold() -> list[float]:
+        dropped(shards)
+        ds = StreamDataset(store, batch_size=BATCH, decode="bytes")
+        started = time.perf_counter()
+        found = sum(len(batch["label"]) for batch in ds)
+        return [found / (time.perf_counter() - started)]
+
+    def files() -> list[float]:
+        dropped(raw)
+        order = np.random.default_rng(0).permutation(count).tolist()
+        started = time.perf_counter()
+        for number in order:
+            raw[number].read_bytes()
+        return [count / (time.perf_counter() - started)]
+
+    alternate(repeats, {"cold, bytes": cold, "sequential read": sequential, "raw files, cold": files})
+
+
 READ_PARTS: dict[str, Callable[[Path, Path, int], None]] = {
     "jpg": read_jpg,
     "raw": read_raw,
     "crop": read_crop,
     "crop512": partial(read_crop, side=512, mode="jpg512"),
     "centre512": read_centre,
+    "cold": read_cold,
 }

@@ -24,7 +24,7 @@ BASE = {
     "packer_reader._version",
 }
 FORMAT = BASE | {"packer_reader.format"}
-STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode"}
+STORES = FORMAT | {"packer_reader.stores", "packer_reader.decode", "packer_reader.jpeg"}
 READER = STORES | {
     "packer_reader.batch", "packer_reader.crops", "packer_reader.resize", "packer_reader.opencv",
     "packer_reader.order", "packer_reader.batches", "packer_reader.epoch", "packer_reader.ranks",
@@ -33,7 +33,8 @@ READER = STORES | {
     "packer_reader.fill", "packer_reader.ring", "packer_reader.handle", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
-    "packer_reader.ahead",
+    "packer_reader.ahead", "packer_reader.view", "packer_reader.pixels", "packer_reader.cache", "packer_reader.warm",
+    "packer_reader.footprint",
 }  # fmt: skip
 SHARED = STORES | {"packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
 MAY_IMPORT = {
@@ -73,7 +74,11 @@ MAY_IMPORT = {
     },
     "packer_reader.opencv": set(),
     "packer_reader.resize": {"packer_reader.opencv"},
-    "packer_reader.decode": FORMAT,
+    "packer_reader.jpeg": set(),
+    "packer_reader.decode": FORMAT | {"packer_reader.jpeg"},
+    "packer_reader.pixels": STORES,
+    "packer_reader.footprint": set(),
+    "packer_reader.warm": BASE,
     "packer_reader.stores": STORES,
     "packer_reader.check": STORES,
     "packer_reader.summary": STORES,
@@ -85,7 +90,7 @@ MAY_IMPORT = {
     "packer.sources": SHARED | {"packer.sample", "packer.sources"},
     "packer.runners": BASE | {"packer.runners"},
     "packer.stored": SHARED | {"packer.transforms"},
-    "packer.reuse": SHARED | {"packer.stored", "packer.sources.refs"},
+    "packer.reuse": SHARED | {"packer.recipe", "packer.stored", "packer.sources.refs"},
     "packer.output": SHARED
     | {
         "packer.output",
@@ -118,13 +123,13 @@ MAY_IMPORT = {
 
 HOMES = {
     "click": ("packer.cli",),
-    "tqdm": ("packer.cli.progress",),
+    "tqdm": ("packer.cli.progress", "packer_reader.warm"),
     "tarfile": ("packer.sources.archive", "packer_reader.check"),
     "xxhash": ("packer.checksum",),
     "zipfile": ("packer.sources.archive",),
     "lmdb": ("packer.sinks.lmdb", "packer_reader.stores.lmdb"),
     "msgpack": ("packer_reader.format.record",),
-    "simplejpeg": ("packer_reader.decode", "packer.transforms.decode", "packer.transforms.jpeg",
+    "simplejpeg": ("packer_reader.decode", "packer_reader.jpeg", "packer.transforms.decode", "packer.transforms.jpeg",
                    "packer.transforms.encode"),
     "PIL": ("packer.transforms.decode", "packer.transforms.jpeg", "packer.transforms.picture", "packer_reader.fill",
             "packer.sheet"),

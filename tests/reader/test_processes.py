@@ -242,8 +242,8 @@ def test_transformed_batches_are_not_nested_either(tar_store: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rename": {"image": "label"}}, "rename gives 'label' to two fields"),
-        ({"rename": {"image": "id"}}, "rename gives 'id'"),
+        ({"rename": {"image": "label"}}, "'label' names two fields"),
+        ({"rename": {"image": "id"}}, "'id' names two fields, or is a name of the batch"),
         ({"decode": "bytes", "crop": packer_reader.CenterCrop(8)}, "need pixels"),
         ({"crop": 224}, "crop is 224"),
         ({"crop": packer_reader.RandomResizedCrop}, "crop is <class"),
