@@ -14,6 +14,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from packer_reader.errors import BatchError, UsageError
 from packer_reader.fill import Column, Encoded, Others, Pictures, Threads
 from packer_reader.handle import Handle
+from packer_reader.packed import Packed
 from packer_reader.pixels import Stored
 from packer_reader.stores.base import Spans
 
@@ -207,7 +208,7 @@ class Finish:
         batch = Batch()
         for name in self.order:
             if name not in arrays:
-                batch[name] = rest[name]
+                batch[name] = rest[name].list() if isinstance(rest[name], Packed) else rest[name]
             elif not self.tensors:
                 batch[name] = arrays[name]
             else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from torch.utils.data import get_worker_info
 
 from packer_reader.errors import StoreError, UsageError
+from packer_reader.packed import packed
 from packer_reader.ring import Ring, places_for
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Sender:
         """
         if transport not in get_args(Transport):
             raise UsageError(f"transport is {transport!r}, it must be 'ring' or 'plain'")
-        fits = reader.view.decode == "torch" and any(len(shape) > 1 for _, _, shape in reader.arrays(1))
+        large = any(len(shape) > 1 for _, _, shape in reader.arrays(1)) or bool(reader.listed())
+        fits = reader.view.decode in {"torch", "bytes"} and large
         self._reader, self._used = reader, transport == "ring" and fits and not plain and Ring.works()
         self._ring: Ring | None = None
 
@@ -77,9 +79,10 @@ class Sender:
             raise
         for name, value in more.items():
             arrays[name][...] = value
-        handle = self._ring.handle(slot, places, rest, self._reader.finish)
         if get_worker_info() is not None:
-            return handle
+            together = {name: packed(values) for name, values in rest.items()}
+            return self._ring.handle(slot, places, together, self._reader.finish)
+        handle = self._ring.handle(slot, places, rest, self._reader.finish)
         try:
             return handle.taken_over()
         except StoreError:

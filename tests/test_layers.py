@@ -34,7 +34,7 @@ READER = STORES | {
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
     "packer_reader.ahead", "packer_reader.view", "packer_reader.pixels", "packer_reader.cache", "packer_reader.warm",
-    "packer_reader.footprint",
+    "packer_reader.footprint", "packer_reader.packed",
 }  # fmt: skip
 SHARED = STORES | {"packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
 MAY_IMPORT = {
@@ -63,7 +63,8 @@ MAY_IMPORT = {
     "packer_reader.skipping": BASE,
     "packer_reader.handle": BASE,
     "packer_reader.ring": BASE | {"packer_reader.handle"},
-    "packer_reader.sender": BASE | {"packer_reader.ring"},
+    "packer_reader.packed": set(),
+    "packer_reader.sender": BASE | {"packer_reader.ring", "packer_reader.packed"},
     "packer_reader.recall": STORES
     | {
         "packer_reader.arguments",
@@ -138,7 +139,7 @@ HOMES = {
               "packer_reader.ranks",
               "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
               "packer_reader.iteration", "packer_reader.skipping", "packer_reader.fill",
-              "packer_reader.sender", "packer_reader.device", "packer.runners.processes"),
+              "packer_reader.sender", "packer_reader.packed", "packer_reader.device", "packer.runners.processes"),
 }  # fmt: skip
 
 

@@ -270,6 +270,17 @@ def test_ragged_images_come_as_lists(ragged_store: Path) -> None:
             assert (image.permute(1, 2, 0).numpy() == opened[number]["image"]).all()
 
 
+@pytest.mark.parametrize("options", [{"ragged": True}, {"decode": "bytes"}])
+@pytest.mark.parametrize("start", START_METHODS)
+def test_lists_come_through_workers_as_they_are(options: dict[str, Any], start: str, ragged_store: Path) -> None:
+    here = list(stream(ragged_store, **options))
+    batches = DataLoader(stream(ragged_store, **options), batch_size=None, num_workers=2, multiprocessing_context=start)
+    for one, other in zip(here, batches, strict=True):
+        assert [image.stride() for image in one["image"]] == [image.stride() for image in other["image"]]
+        assert all(torch.equal(a, b) for a, b in zip(one["image"], other["image"], strict=True))
+        assert torch.equal(one["label"], other["label"])
+
+
 @pytest.mark.parametrize(
     ("crop", "size"),
     [(RandomResizedCrop(24), (24, 24)), (CenterCrop((20, 30)), (20, 30)), (Resize((31, 33)), (31, 33))],
