@@ -24,7 +24,8 @@ class Packed:
         self._shapes = [tuple(array.shape) for array in arrays]
         sizes = [math.prod(shape) for shape in self._shapes]
         dtype = tensors[0].dtype
-        storage = torch.UntypedStorage._new_shared(sum(sizes) * dtype.itemsize)
+        kind: Any = torch.UntypedStorage
+        storage = kind._new_shared(sum(sizes) * dtype.itemsize)
         self._data = torch.tensor([], dtype=dtype).set_(storage)
         place, data = 0, self._data.numpy()
         for array, size in zip(arrays, sizes, strict=True):
