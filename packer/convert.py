@@ -30,7 +30,7 @@ from packer.sources.detect import detect
 from packer.sources.refs import RefTable
 from packer.split import divide
 from packer.unit import SplitJob
-from packer_reader.errors import PackerError, WorkerError, os_error
+from packer_reader.errors import PackerError, UsageError, WorkerError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def build(
     """
     job = job or Job()
     paths = [source] if isinstance(source, str) else list(source)
-    origin = detect(paths, job.source_type, known_classes(job.classes) if job.classes else ())
+    known = known_classes(job.classes) if job.classes else ()
+    origin = detect(paths, job.source_type, known, job.fields)
     return _make(origin, paths, target, recipe, job)
 
 
@@ -156,14 +157,11 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
             "recipe": asked[0] if len(asked) == 1 else asked,
             "listing": listing.digest,
             "classes": listing.classes,
+            "fields": [[extra.name, extra.kind, extra.dtype] for extra in listing.extras],
             "versions": whole.versions,
         }
     )
-    if job.reuse is not None:
-        for recipe in recipes:
-            made = MadeBy(recipe, choose_codec(recipe, listing.suffixes), whole.versions)
-            name = size_name(recipe.resize)
-            whole.reuses[name] = plan_reuse(job.reuse, made, whole.refs, staging.path / f"reuse-{name}.bin")
+    _plan_reuse(whole)
     splits = divide(recipes[0], listing, whole.refs)
     executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable or staging.cut_off)
     room = Room(len(whole.refs), staging.store, run.workers)
@@ -185,6 +183,20 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
         for folder in [staging.store / name for name in stores] if len(stores) > 1 else [staging.store]:
             (folder / CARD).write_text(card_text([split.name for split in splits if split.name]), encoding="ascii")
     return stores
+
+
+def _plan_reuse(whole: _Build) -> None:
+    """Find what can be copied from an earlier store, if one is given."""
+    earlier, listing = whole.job.reuse, whole.listing
+    if earlier is None:
+        return
+    if listing.extras:
+        names = ", ".join(extra.name for extra in listing.extras)
+        raise UsageError(f"--reuse copies images and labels, this source has other fields ({names}): leave it out")
+    for recipe in whole.recipes:
+        made = MadeBy(recipe, choose_codec(recipe, listing.suffixes), whole.versions)
+        name = size_name(recipe.resize)
+        whole.reuses[name] = plan_reuse(earlier, made, whole.refs, whole.staging.path / f"reuse-{name}.bin")
 
 
 def _wait_for_workers(executor: Executor, workers: int) -> None:
@@ -251,6 +263,7 @@ def _target(whole: _Build, split: Split, recipe: Recipe) -> StoreTarget:
         work=work,
         units=staging.units(name),
         labelled=listing.labelled,
+        extras=listing.extras,
         reuse=whole.reuses.get(size_name(recipe.resize)),
     )
     return StoreTarget(job, folder, split.name or DEFAULT_PREFIX)

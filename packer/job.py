@@ -40,6 +40,8 @@ class Job:
     runner: str = "processes"
     source_type: str | None = None
     """None detects it."""
+    fields: tuple[str, ...] = ()
+    """`NAME=KIND:COLUMN` of a list: which of its columns are stored, as what."""
     classes: str | None = None
     """A store, or a file with a class a line: these classes keep their index, others come behind them."""
     reuse: str | None = None

@@ -110,7 +110,7 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         SourceError: it cannot be listed.
         UsageError: the recipe does not fit it.
     """
-    source = detect(paths, job.source_type, known_classes(job.classes) if job.classes else ())
+    source = detect(paths, job.source_type, known_classes(job.classes) if job.classes else (), job.fields)
     recipes = fitted(several_sizes(list(recipes)), job)
     recipe = recipes[0]
     with tempfile.TemporaryDirectory(prefix="packer-plan-") as name:
@@ -122,7 +122,7 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         counts = np.bincount(known, minlength=len(listing.classes or ())) if len(known) else ()
         same: dict[str, Any] = {
             "source": source, "refs": folder / "refs", "members": None, "count": len(refs), "classes": listing.classes,
-            "work": folder, "units": folder, "labelled": listing.labelled,
+            "work": folder, "units": folder, "labelled": listing.labelled, "extras": listing.extras,
         }  # fmt: skip
         jobs = [SplitJob(recipe=each, codec=choose_codec(each, listing.suffixes), **same) for each in recipes]
         tried = try_samples(jobs, _TRIED)

@@ -72,6 +72,10 @@ class Recipe:
     """A regular expression over source names: samples with the same first group (or match) stay in one split."""
     stratify: bool = False
     """Give each class the same share of `val`. Then a growing set may move samples between splits."""
+    ignore_label: int = 255
+    """What a mask has where there is no image, and where nothing is to be learned."""
+    reduce_zero_label: bool = False
+    """Masks: 0 means nothing, so it becomes the ignore label and all others one less, as in ADE20K."""
     meta: bool = False
     """Add a `json` field with source name, class name and sizes."""
     source_names: SourceNames = "keep"
@@ -91,6 +95,7 @@ class Recipe:
         _check_range("seed", self.seed, 0, 2**64 - 1)
         _check_range("max_pixels", self.max_pixels, 1, 1 << 36)
         _check_range("unit", self.unit, 1, 1 << 20)
+        _check_range("ignore_label", self.ignore_label, 0, 255)
         if self.bits not in {8, 16}:
             _refuse("bits", self.bits, "8 or 16")
         if self.bits == 16 and self.encode in {"jpg", "webp"}:

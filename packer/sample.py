@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Problem", "RawSample", "Ref"]
 
@@ -34,6 +37,8 @@ class Ref:
     """CRC-32 of the content, where an archive has one."""
     place: int = 0
     """Its number among the refs."""
+    extra: bytes = b""
+    """What the source notes for itself: JSON of other files and values of the sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class RawSample:
     """The encoded picture (bytes), or its pixels, uint8 or uint16 (h, w) or (h, w, c)."""
     label: int
     """Class index; -1 without a label."""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the other fields, by name."""
 
 
 @dataclass(frozen=True, slots=True)

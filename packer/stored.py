@@ -33,6 +33,8 @@ class Facts:
     """`content_hash` of the source."""
     label: int
     """-1 without one."""
+    extras: tuple[float, ...] = ()
+    """Values of the columns that other fields have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,17 @@ def stored_sample(job: SplitJob, opened: Opened) -> StoredSample:
     image = store_image(raw.image, opened.picture, job.codec, job.recipe)
     size = len(raw.image) if isinstance(raw.image, bytes) else raw.image.nbytes
     blobs = with_label(job, image.data, image.size, raw.ref.name, raw.label)
-    return StoredSample(blobs, Facts(image.size, image.moments, image.source_codec, size, opened.digest, raw.label))
+    columns = []
+    if job.extras:
+        from packer.transforms.extras import store_extra  # noqa: PLC0415 - the same
+
+        made = [store_extra(e, raw.extras[e.name], opened.picture.size, image.geometry, job.recipe) for e in job.extras]
+        place = 1 + job.labelled
+        blobs[place:place] = [blob for blob, _ in made]
+        _check_sizes(blobs)
+        columns = [column for _, column in made if column is not None]
+    facts = Facts(image.size, image.moments, image.source_codec, size, opened.digest, raw.label, extras=tuple(columns))
+    return StoredSample(blobs, facts)
 
 
 def with_label(job: SplitJob, image: bytes, size: tuple[int, int], name: str, label: int) -> list[bytes]:
@@ -98,9 +110,13 @@ def with_label(job: SplitJob, image: bytes, size: tuple[int, int], name: str, la
         if job.classes is not None:
             document["class"] = job.classes[label]
         blobs.append(json.dumps(document, sort_keys=True).encode())
+    _check_sizes(blobs)
+    return blobs
+
+
+def _check_sizes(blobs: list[bytes]) -> None:
     if max(map(len, blobs)) > MAX_FIELD:
         raise SampleError("too-large", f"a stored field has at most {MAX_FIELD} bytes (--encode, --resize)")
-    return blobs
 
 
 def public_name(name: str, source_names: str) -> str:

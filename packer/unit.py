@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from packer.fields import Extra
     from packer.recipe import Recipe
     from packer.reuse import Reuse
     from packer.sample import Ref
@@ -60,6 +61,8 @@ class SplitJob:
     """Folder of the fragments."""
     labelled: bool
     """Whether samples have a label."""
+    extras: tuple[Extra, ...] = ()
+    """Other fields, behind the label."""
     reuse: Reuse | None = None
     """An earlier store, to copy from what has not changed."""
 
@@ -72,7 +75,8 @@ class SplitJob:
     def suffixes(self) -> tuple[str, ...]:
         """Fields in stored order."""
         label = ("cls",) if self.labelled else ()
-        return (self.codec, *label, *(("json",) if self.recipe.meta else ()))
+        extras = [extra.suffix for extra in self.extras]
+        return (self.codec, *label, *extras, *(("json",) if self.recipe.meta else ()))
 
     def name(self, key: int) -> str:
         """The source name of a key."""
@@ -150,7 +154,12 @@ class _Rows:
             "name.bytes": names,
         }
         labels = {"col.label": np.array([fact.label for fact in facts], "<i4")} if job.labelled else {}
-        return labels | columns
+        named = [extra.column for extra in job.extras if extra.column is not None]
+        extras = {
+            f"col.{name}": np.array([fact.extras[place] for fact in facts], dtype)
+            for place, (name, dtype) in enumerate(named)
+        }
+        return labels | columns | extras
 
 
 def convert_unit(

@@ -11,12 +11,14 @@ import numpy.typing as npt
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from packer_reader.decode import as_picture
 from packer_reader.errors import BatchError, UsageError
 from packer_reader.fill import Column, Encoded, Others, Pictures, Threads
 from packer_reader.handle import Handle
 from packer_reader.packed import Packed
 from packer_reader.pixels import Stored
 from packer_reader.stores.base import Spans
+from packer_reader.view import PICTURES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +89,7 @@ class BatchReader:
         places = view.chosen(store.manifest)
         fields = self._specs = [store.manifest.fields[place] for place in places]
         # Labels come from their column: no field is read for them.
-        columns = {f.name for f in fields if f.kind == "label" and "label" in store.columns}
+        columns = {f.name for f in fields if f.kind in {"label", "number"} and f.name in store.columns}
         self._cached = cached or {}
         elsewhere = columns | self._cached.keys()
         self._read = [place for place, f in zip(places, fields, strict=True) if f.name not in elsewhere]
@@ -96,7 +98,7 @@ class BatchReader:
 
     def _field(self, field: FieldSpec) -> Pictures | Others:
         view = self.view
-        if field.kind != "image" or view.decode == "bytes":
+        if field.kind not in PICTURES or view.decode == "bytes":
             return Others(self.store, field, as_bytes=view.decode == "bytes")
         sizes = [None if view.ragged else _image_size(crop, field) for crop in view.crops.values()]
         if None in sizes and not view.ragged and view.decode in {"torch", "numpy"}:
@@ -110,8 +112,12 @@ class BatchReader:
                 'decode="numpy" or decode="torch"'
             )
         listed = view.decode in {"pil", "tv_tensors"}
+        ways = [None] * len(sizes) if listed else sizes
+        if field.kind != "image":
+            ignore = self.store.manifest.recipe.get("ignore_label", 0) if field.kind == "mask" else 0
+            return Pictures(Stored(self.store, as_picture(field)), field, view, self._seed, ways, fill=ignore)
         source = self._cached.get(field.name) or Stored(self.store, field)
-        return Pictures(source, field, view, self._seed, [None] * len(sizes) if listed else sizes)
+        return Pictures(source, field, view, self._seed, ways)
 
     def announce(self, numbers: Ints) -> None:
         """Let the system fetch what `read` will want, int64 (n,) in stored order, all at once."""
@@ -150,7 +156,7 @@ class BatchReader:
         rest, place = dict[str, Any](), 0
         for names, field in zip(self._names, self._fields, strict=True):
             if isinstance(field, Column):
-                arrays[names[0]][...] = self.store.columns.numbers("label")[numbers]
+                arrays[names[0]][...] = self.store.columns.numbers(field.field.name)[numbers]
                 continue
             if isinstance(field, Pictures) and not field.source.read:
                 one = Encoded(numbers, [], [], epoch)
@@ -166,9 +172,8 @@ class BatchReader:
     @property
     def finish(self) -> Finish:
         """What makes a batch of filled arrays and the rest; it travels to the trainer."""
-        pictures = [
-            n for names, f in zip(self._names, self._fields, strict=True) if isinstance(f, Pictures) for n in names
-        ]
+        pairs = zip(self._names, self._fields, strict=True)
+        pictures = [name for names, f in pairs if isinstance(f, Pictures) and f.coloured for name in names]
         order = (*itertools.chain(*self._names), *(("id",) if self.view.with_id else ()))
         return Finish(order, frozenset(pictures), tensors=self.view.decode != "numpy")
 

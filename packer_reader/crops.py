@@ -17,7 +17,7 @@ import numpy.typing as npt
 from packer_reader.errors import UsageError
 from packer_reader.opencv import opencv
 from packer_reader.permutation import key
-from packer_reader.resize import resize
+from packer_reader.resize import nearest, resize
 
 __all__ = ["CenterCrop", "Crop", "Cut", "Draw", "HorizontalFlip", "RandomResizedCrop", "Resize", "flip"]
 
@@ -85,7 +85,13 @@ class Cut:
         return pixels[max(0, self.top) : self.top + self.height, max(0, self.left) : self.left + self.width]
 
     def resized(
-        self, part: Pixels, whole: tuple[int, ...], extent: tuple[float, float] | None = None, out: Pixels | None = None
+        self,
+        part: Pixels,
+        whole: tuple[int, ...],
+        extent: tuple[float, float] | None = None,
+        out: Pixels | None = None,
+        *,
+        fill: int | None = None,
     ) -> Pixels:
         """What of the rectangle lies inside of the image to the result.
 
@@ -94,12 +100,19 @@ class Cut:
             whole: height and width of the image, in full pixels.
             extent: rows and columns of `part` that the rectangle covers; see `resize`.
             out: (*size, c), filled and returned when given.
+            fill: given for labels, which are never blended: what stands outside of the image.
         """
         above, before = max(0, -self.top), max(0, -self.left)
         below = max(0, self.top + self.height - whole[0])
         behind = max(0, self.left + self.width - whole[1])
         if above or before or below or behind:
-            part = np.pad(part, ((above, below), (before, behind), (0, 0)))
+            part = np.pad(part, ((above, below), (before, behind), (0, 0)), constant_values=fill or 0)
+        if fill is not None:
+            labels = nearest(part, *self.size)
+            if out is None:
+                return labels
+            np.copyto(out, labels)
+            return out
         return resize(part, *self.size, extent=extent, quick=True, out=out)
 
 
@@ -256,7 +269,7 @@ class HorizontalFlip:
 
 def flip(pixels: Pixels) -> Pixels:
     """Exchange left and right in place, (h, w, c), contiguous; returned as well."""
-    if (cv2 := opencv()) is not None:
+    if pixels.shape[2] == 3 and (cv2 := opencv()) is not None:
         cv2.flip(pixels, 1, dst=pixels)
         return pixels
     # As pixels of 3 bytes the reversed copy takes 100 us for 224x224, byte by byte 240, OpenCV's 15.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from packer_reader.crops import Cut
     from packer_reader.format.fields import FieldSpec
 
-__all__ = ["Part", "decode_field", "decode_image", "decode_parts"]
+__all__ = ["Part", "as_picture", "decode_field", "decode_image", "decode_parts"]
 
 Pixels = npt.NDArray[Any]
 
@@ -36,15 +37,26 @@ def decode_field(field: FieldSpec, data: bytes | memoryview) -> Any:
     """
     if field.kind == "image":
         return decode_image(field, data)
-    if field.kind == "label":
-        return int(bytes(data))
-    if field.codec == "json":
-        return json.loads(bytes(data))
-    if field.codec == "txt":
-        return bytes(data).decode()
+    if field.kind in {"mask", "depth"}:
+        return decode_image(as_picture(field), data)[..., 0]
     if field.codec == "npy":
         return _npy(field, data)
-    return bytes(data)
+    read: Callable[[bytes], Any] = _VALUES.get(field.kind) or _VALUES.get(field.codec, bytes)
+    return read(bytes(data))
+
+
+def _number(data: bytes) -> float:
+    found = json.loads(data)
+    return math.nan if found is None else found
+
+
+_VALUES: dict[str, Callable[[bytes], Any]] = {"label": int, "number": _number, "json": json.loads, "txt": bytes.decode}
+"""How a value is read, by kind or codec; others stay bytes."""
+
+
+def as_picture(field: FieldSpec) -> FieldSpec:
+    """A mask or depth map, (h, w), as a picture of one channel, (h, w, 1)."""
+    return replace(field, shape=(*field.shape, 1), maximum=(*field.maximum, 1))
 
 
 def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None = None) -> Pixels:
@@ -68,6 +80,8 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
         pixels = _npy(field, data)
     else:
         pixels = _opencv(field, data, gray=gray)
+    if field.kind != "image" and pixels.dtype == np.uint8:
+        pixels = pixels.astype(field.dtype, copy=False)  # a set of masks may have 8 and 16 bits
     if (
         pixels.ndim != 3
         or pixels.dtype != np.dtype(field.dtype)
@@ -95,9 +109,9 @@ class Part:
     whole: tuple[int, int]
     """Height and width of the image."""
 
-    def resized(self, out: Pixels | None = None) -> Pixels:
-        """The cut's result, in memory of its own or in `out`."""
-        done = self.cut.resized(self.pixels, self.whole, self.extent, out)
+    def resized(self, out: Pixels | None = None, fill: int | None = None) -> Pixels:
+        """The cut's result, in memory of its own or in `out`; with `fill` that of labels, see `Cut.resized`."""
+        done = self.cut.resized(self.pixels, self.whole, self.extent, out, fill=fill)
         return done.copy() if done is self.pixels else done
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from packer_reader.stores.base import Store
     from packer_reader.view import View
 
-__all__ = ["Column", "Encoded", "Others", "Pictures", "Threads", "tv_image"]
+__all__ = ["Column", "Encoded", "Others", "Pictures", "Threads", "tv_tensor"]
 
 Array = npt.NDArray[Any]
 Size = tuple[int, int]
@@ -85,14 +85,14 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A label: its values come from the store's column."""
+    """A label or a number: its values come from the store's column."""
 
     field: FieldSpec
 
     @property
     def dtype(self) -> Any:
-        """int64."""
-        return np.int64
+        """int64 for labels, a number's own."""
+        return np.int64 if self.field.kind == "label" else np.dtype(self.field.dtype)
 
     @property
     def shapes(self) -> list[tuple[int, ...] | None]:
@@ -132,19 +132,41 @@ class Others:
 
 
 class Pictures:
-    """An image field, in one view or several."""
+    """An image field, in one view or several; or a mask or depth map, which gets the same geometry, unblended."""
 
     def __init__(
-        self, source: PixelSource, field: FieldSpec, view: View, seed: int, sizes: Sequence[Size | None]
+        self,
+        source: PixelSource,
+        field: FieldSpec,
+        view: View,
+        seed: int,
+        sizes: Sequence[Size | None],
+        *,
+        fill: int = 0,
     ) -> None:
-        """Take what decides the pixels; `sizes` has one for each view, None when it comes as a list."""
+        """Take what decides the pixels.
+
+        Args:
+            source: of the pixels.
+            field: its description.
+            view: what of it.
+            seed: what random crops are drawn from.
+            sizes: one for each view, None when it comes as a list.
+            fill: what a mask has outside of the image.
+        """
         self.source, self._view, self._seed = source, view, seed
         self._crops = tuple(view.crops.values())
         self.dtype = np.dtype(field.dtype)
-        self.shapes = [None if size is None else (*size, field.maximum[-1]) for size in sizes]
+        self.coloured = field.kind == "image"
+        """Whether pixels have channels."""
+        self._fill = None if self.coloured else fill
+        channels = (field.maximum[-1],) if self.coloured else ()
+        self.shapes = [None if size is None else (*size, *channels) for size in sizes]
 
     def fill(self, encoded: Encoded, outs: Sequence[Array | None], threads: Threads) -> list[list[Any] | None]:
         """Decode all, each view into its (n, h, w, c); where there is none for a view, its images are returned."""
+        if not self.coloured:
+            outs = [None if out is None else out[..., None] for out in outs]
         first, plain = outs[0], self._crops == (None,) and self._view.flip is None
         if plain and first is not None and self.source.all(encoded, first, threads):
             return [None]
@@ -169,21 +191,28 @@ class Pictures:
             shown = [self.source.whole(encoded, place, into[0])]
         else:
             parts = self.source.parts(encoded, place, partial(_cuts, self._crops, draws))
-            shown = [part.resized(out) for part, out in zip(parts, into, strict=True)]
+            shown = [part.resized(out, self._fill) for part, out in zip(parts, into, strict=True)]
         mirror = self._view.flip
         if mirror is not None:
             shown = [flip(one) if mirror.drawn(draw) else one for one, draw in zip(shown, draws, strict=True)]
         return shown
 
     def _present(self, pixels: Array) -> Any:
+        if not self.coloured:
+            pixels = pixels[..., 0]
+            if self._view.decode == "torch":
+                return torch.from_numpy(pixels)
         if self._view.decode == "numpy":
             return pixels
         if self._view.decode == "pil":
             from PIL import Image  # noqa: PLC0415 - loaded only for this form
 
-            return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-        tensor = torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()).permute(2, 0, 1)
-        return tv_image()(tensor) if self._view.decode == "tv_tensors" else tensor
+            return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)
+        tensor = torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())
+        if not self.coloured:
+            return tv_tensor("Mask")(tensor)
+        tensor = tensor.permute(2, 0, 1)
+        return tv_tensor("Image")(tensor) if self._view.decode == "tv_tensors" else tensor
 
 
 def _cuts(crops: Sequence[Crop | None], draws: Sequence[Draw], height: int, width: int) -> list[Cut]:
@@ -191,14 +220,14 @@ def _cuts(crops: Sequence[Crop | None], draws: Sequence[Draw], height: int, widt
     return [whole if crop is None else crop.cut(height, width, draw) for crop, draw in zip(crops, draws, strict=True)]
 
 
-def tv_image() -> Any:
-    """Torchvision's image type.
+def tv_tensor(name: str) -> Any:
+    """Torchvision's type of this name: `Image`, `Mask`.
 
     Raises:
         MissingError: there is no torchvision, or one of another torch.
     """
     try:
-        return import_module("torchvision.tv_tensors").Image
+        return getattr(import_module("torchvision.tv_tensors"), name)
     except Exception as error:  # noqa: BLE001 - a torchvision of another torch fails with a RuntimeError
         raise MissingError(
             f'decode="tv_tensors" needs a torchvision that fits this torch ({error}): install it, or take '

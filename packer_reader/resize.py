@@ -15,7 +15,7 @@ import torch
 
 from packer_reader.opencv import opencv
 
-__all__ = ["resize"]
+__all__ = ["nearest", "resize"]
 
 Pixels = npt.NDArray[Any]
 
@@ -64,6 +64,23 @@ def resize(
     if wide:
         scaled = scaled.round().clip(0, 65535).astype(np.uint16)
     return np.ascontiguousarray(scaled) if out is None else _copied(scaled, out)
+
+
+def nearest(pixels: Pixels, height: int, width: int) -> Pixels:
+    """Resize labels: each pixel takes the value of the one whose centre is nearest, as Pillow's NEAREST does.
+
+    OpenCV's INTER_NEAREST takes corners instead, which shifts a mask by up to half a pixel against its image.
+
+    Args:
+        pixels: (h, w) or (h, w, c), any dtype.
+        height: of the result, in pixels.
+        width: of the result, in pixels.
+    """
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    rows = (2 * np.arange(height) + 1) * pixels.shape[0] // (2 * height)
+    columns = (2 * np.arange(width) + 1) * pixels.shape[1] // (2 * width)
+    return np.ascontiguousarray(pixels[rows[:, None], columns])
 
 
 def _planes(pixels: Pixels) -> torch.Tensor:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from packer_reader.crops import HorizontalFlip
 from packer_reader.errors import NotFoundError, UsageError
-from packer_reader.fill import tv_image
+from packer_reader.fill import tv_tensor
 
 if TYPE_CHECKING:
     from packer_reader.crops import Crop
     from packer_reader.format.fields import FieldSpec
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["Decode", "View"]
+__all__ = ["PICTURES", "Decode", "View"]
 
+PICTURES = frozenset({"image", "mask", "depth"})
+"""Kinds that have one geometry with the image."""
 Decode = Literal["torch", "numpy", "pil", "tv_tensors", "bytes"]
 
 
@@ -43,7 +45,7 @@ class View:
         if self.decode not in get_args(Decode):
             raise UsageError(f"decode is {self.decode!r}, it must be one of {', '.join(get_args(Decode))}")
         if self.decode == "tv_tensors":
-            tv_image()
+            tv_tensor("Image")
         for crop in self.crops.values():
             if (crop is not None or self.crop is not None) and (isinstance(crop, type) or not hasattr(crop, "cut")):
                 raise UsageError(f"crop is {crop!r}, it must be RandomResizedCrop(...), CenterCrop(...) or Resize(...)")
@@ -62,7 +64,7 @@ class View:
     def names(self, field: FieldSpec) -> list[str]:
         """What a field is called in the batch, in each view."""
         name = (self.rename or {}).get(field.name, field.name)
-        if field.kind != "image" or not isinstance(self.crop, Mapping):
+        if field.kind not in PICTURES or not isinstance(self.crop, Mapping):
             return [name]
         return [f"{name}_{view}" for view in self.crop]
 

@@ -49,6 +49,10 @@ _RECIPE = (
     click.option("--val", type=float, metavar="SHARE", help="Make splits train and val; val gets this share."),
     click.option("--group-by", metavar="REGEX", help="Keep samples whose names match alike in one split."),
     click.option("--stratify", is_flag=True, help="Give each class the same share of val."),
+    click.option(
+        "--ignore-label", type=int, default=255, show_default=True, help="What masks have where there is no image."
+    ),
+    click.option("--reduce-zero-label", is_flag=True, help="Masks: 0 becomes the ignore label, the others one less."),
     click.option("--meta", is_flag=True, help="Add a json field with source name, class and sizes."),
     click.option(
         "--max-pixels", type=int, default=1 << 27, show_default=True, help="Skip larger images, by their header."
@@ -66,7 +70,15 @@ _SOURCE = (
         "--from",
         "source_type",
         metavar="TYPE",
-        help="Source type: imagefolder, or python:MODULE:ATTRIBUTE in place of SOURCE; detected when left out.",
+        help="Source type: imagefolder, metadata, pairs, or python:MODULE:ATTRIBUTE in place of SOURCE; detected when "
+        "left out.",
+    ),
+    click.option(
+        "--field",
+        "fields",
+        multiple=True,
+        metavar="NAME=KIND:COLUMN",
+        help="Of a list: store this column as image, label, mask, depth, text, json or number.",
     ),
     click.option("--classes", metavar="STORE|FILE", help="Keep these class indices; new classes come behind them."),
 )
@@ -99,7 +111,7 @@ _JOB = (
 )
 _SAME = (
     "fit", "gray", "bits", "exact", "encode", "quality", "roi", "seed", "val", "group_by", "stratify", "meta",
-    "max_pixels", "source_names",
+    "max_pixels", "source_names", "ignore_label", "reduce_zero_label",
 )  # fmt: skip
 """Options that a recipe takes as they are."""
 _OUTPUT = (

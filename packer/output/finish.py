@@ -73,6 +73,8 @@ class _Totals:
     """Bytes of all fields."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Column name to kind."""
+    bits: dict[str, int] = field(default_factory=dict)
+    """Of the widest mask of a field."""
 
 
 def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone]) -> Manifest:
@@ -99,7 +101,7 @@ def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone
         records=facts.records if facts.records is not None else written,
         shards=len(shards),
         bytes=totals.stored,
-        fields=_fields(facts, totals.statistics),
+        fields=_fields(facts, totals),
         classes=facts.target.job.classes,
         columns=totals.columns,
         shuffled=recipe.shuffle,
@@ -148,6 +150,10 @@ def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Total
             for codec, count in Counter(rows.columns["source_codec"].tolist()).items():
                 if SOURCE_CODECS[codec] not in {job.codec, _WIDE.get((job.codec, job.recipe.bits))}:
                     totals.reencoded[f"{SOURCE_CODECS[codec]}>{job.codec}"] += count
+            for extra in job.extras:
+                if extra.kind in {"mask", "depth"} and rows.columns[f"{extra.name}_bits"].size:
+                    widest = int(rows.columns[f"{extra.name}_bits"].max())
+                    totals.bits[extra.name] = max(totals.bits.get(extra.name, 8), widest)
             for line in rows.meta["problems"]:
                 lines.write(canonical_json(line) + b"\n")
                 totals.errors[line["class"]] += 1
@@ -169,14 +175,20 @@ def _all_rows(facts: StoreFacts, journal: Journal) -> Iterator[UnitRows]:
         yield read_rows(job.rows_path(unit), job.suffixes)
 
 
-def _fields(facts: StoreFacts, statistics: Statistics) -> tuple[FieldSpec, ...]:
+def _fields(facts: StoreFacts, totals: _Totals) -> tuple[FieldSpec, ...]:
     job = facts.target.job
-    channels = 1 if job.recipe.gray else 3
+    channels, statistics = 1 if job.recipe.gray else 3, totals.statistics
     largest = (statistics.max_height, statistics.max_width, channels)
     shape = largest if statistics.same_size else (None, None, channels)
     fields = [FieldSpec("image", "image", job.codec, job.codec, job.recipe.dtype, shape, largest)]
     if job.labelled:
         fields.append(FieldSpec("label", "label", "cls", "cls", "int64"))
+    for extra in job.extras:
+        if extra.kind in {"mask", "depth"}:
+            dtype = f"uint{totals.bits[extra.name]}"
+            fields.append(FieldSpec(extra.name, extra.kind, extra.suffix, extra.codec, dtype, shape[:2], largest[:2]))
+        else:
+            fields.append(FieldSpec(extra.name, extra.kind, extra.suffix, extra.codec, extra.dtype))
     if job.recipe.meta:
         fields.append(FieldSpec("meta", "json", "json", "json", ""))
     return tuple(fields)

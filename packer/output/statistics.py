@@ -55,7 +55,7 @@ class Statistics:
 
     def _count(self, labels: npt.NDArray[np.int32]) -> None:
         """Count labels; numbers that are too large to be classes end the counting."""
-        self._countable &= int(labels.max()) < _SIDES
+        self._countable &= int(labels.min()) >= 0 and int(labels.max()) < _SIDES
         if self._countable:
             counts = np.bincount(labels, minlength=len(self._classes))
             self._classes = np.pad(self._classes, (0, len(counts) - len(self._classes))) + counts

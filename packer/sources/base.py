@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections import Counter
 
+    from packer.fields import Extra
     from packer.sample import Problem, RawSample, Ref
     from packer.sources.refs import RefWriter
 
@@ -38,6 +39,8 @@ class Listing:
     """Refs by lower-case extension."""
     ignored: Counter[str]
     """Files that are no samples, by extension."""
+    extras: tuple[Extra, ...] = ()
+    """Fields beside the image and its label, in stored order."""
     problems: list[Problem] = field(default_factory=list)
     """Samples refused while listing."""
     notices: list[str] = field(default_factory=list)

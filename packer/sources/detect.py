@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packer.sources import PYTHON
-from packer.sources.imagefolder import ImageFolder
+from packer.sources.imagefolder import SPLIT_NAMES, ImageFolder
+from packer.sources.lists import LISTS
+from packer.sources.metadata import Metadata
+from packer.sources.pairs import Pairs, pair_folders
 from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON
 from packer_reader.errors import SourceError, UsageError
 from packer_reader.format.names import MANIFEST
@@ -18,16 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "detect"]
 
-TYPES = ("imagefolder",)
+TYPES = ("imagefolder", "metadata", "pairs")
+_METADATA = tuple(f"metadata{suffix}" for suffix in (".csv", ".jsonl", ".parquet"))
+"""What Hugging Face calls a list beside images."""
 
 
-def detect(paths: Sequence[str], forced: str | None = None, known: tuple[str, ...] = ()) -> Source:
+def detect(
+    paths: Sequence[str], forced: str | None = None, known: tuple[str, ...] = (), fields: tuple[str, ...] = ()
+) -> Source:
     """The source at one or several paths.
 
     Args:
         paths: what the user named.
         forced: a type out of `TYPES`, instead of a guess; or `python:MODULE:ATTRIBUTE`, without paths.
         known: classes that keep their index.
+        fields: `NAME=KIND:COLUMN` of a list.
 
     Raises:
         SourceError: nothing is there, or it is nothing that can be converted.
@@ -47,7 +55,55 @@ def detect(paths: Sequence[str], forced: str | None = None, known: tuple[str, ..
         for other in places[:number]:
             if place == other or place in other.parents or other in place.parents:
                 raise UsageError(f"sources {str(other)!r} and {str(place)!r} overlap: name each image once")
-    return ImageFolder(tuple(paths), known)
+    found = _single(paths[0], forced, known, fields) if len(paths) == 1 else None
+    if found is None and forced in {"metadata", "pairs"}:
+        wanted = (
+            "one list, or a folder with metadata.csv" if forced == "metadata" else "a folder with images/ and masks/"
+        )
+        raise SourceError(f"--from {forced} takes {wanted}, not {', '.join(map(repr, paths))}")
+    if fields and not isinstance(found, Metadata):
+        raise UsageError("--field names columns of a list, and the source is none: leave it out")
+    return found or ImageFolder(tuple(paths), known)
+
+
+def _single(path: str, forced: str | None, known: tuple[str, ...], fields: tuple[str, ...]) -> Source | None:
+    """A source of one path that is more than a folder of images; None when it is that.
+
+    Raises:
+        SourceError: it may be one or the other.
+    """
+    place = Path(path)
+    if place.is_file() and place.suffix.lower() in LISTS:
+        return Metadata(str(place.parent), ((place.name, ""),), fields, known)
+    if not place.is_dir():
+        return None
+    lists = _lists(place) if forced in {None, "metadata"} else ()
+    pair = pair_folders(path) if forced in {None, "pairs"} else None
+    if lists and pair:
+        raise SourceError(
+            f"{path!r} has {lists[0][0]} and folders {pair[0]}/ and {pair[1]}/: say which, --from metadata|pairs"
+        )
+    if lists:
+        return Metadata(path, lists, fields, known, beside=True)
+    return Pairs(path, *pair) if pair else None
+
+
+def _lists(place: Path) -> tuple[tuple[str, str], ...]:
+    """The lists of a folder: one of its own, or one in each folder of a split."""
+    own = [name for name in _METADATA if (place / name).is_file()]
+    if len(own) > 1:
+        raise SourceError(f"{str(place)!r} has {' and '.join(own)}: keep one, or name it as the source")
+    if own:
+        return ((own[0], ""),)
+    folders = sorted(folder for folder in place.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    found = [
+        (f"{folder.name}/{name}", SPLIT_NAMES.get(folder.name.lower(), ""))
+        for folder in folders
+        for name in _METADATA
+        if (folder / name).is_file()
+    ]
+    splits = [split for _, split in found]
+    return tuple(found) if found and all(splits) and len(set(splits)) == len(splits) == len(folders) else ()
 
 
 def _python(forced: str, paths: Sequence[str], known: tuple[str, ...]) -> Source:
@@ -65,9 +121,10 @@ def _check_place(path: str) -> None:
         raise SourceError(f"source {path!r} does not exist: check the path")
     if not place.is_dir() and place.name.lower().endswith(tuple(end.decode() for end in COMPRESSED)):
         raise SourceError(f"source {path!r}: {COMPRESSED_REASON}")
-    if not place.is_dir() and place.suffix.lower().encode() not in ARCHIVES:
+    if not place.is_dir() and place.suffix.lower().encode() not in ARCHIVES and place.suffix.lower() not in LISTS:
         raise SourceError(
-            f"source {path!r} is a file: give the folder that holds the images, or a .tar or .zip archive of it"
+            f"source {path!r} is a file: give the folder that holds the images, a .tar or .zip archive of it, or a "
+            f"list ({' '.join(LISTS)})"
         )
     if (place / MANIFEST).is_file():
         raise SourceError(f"source {path!r} is a packer store already: give the raw images it was made from")

@@ -35,6 +35,7 @@ _ROW = np.dtype(
         ("prefix", "<u4"),
         ("source", "<i2"),
         ("split", "<i2"),
+        ("extra", "<u8"),
     ]
 )
 
@@ -62,16 +63,21 @@ class Places:
     """Empty for files of their own."""
     packed: Sequence[int] = field(default_factory=list)
     crcs: Sequence[int] = field(default_factory=list)
+    labels: Sequence[int] = field(default_factory=list)
+    """Empty where they all have the common one."""
+    extras: Sequence[bytes] = field(default_factory=list)
+    """What the source notes for itself; see `Ref.extra`."""
 
 
 class RefWriter:
-    """Appends refs to `names.bin` and `rows.bin` in a folder; a context manager."""
+    """Appends refs to `names.bin`, `rows.bin` and `extras.bin` in a folder; a context manager."""
 
     def __init__(self, folder: Path, heard: Callable[[int], None] | None = None) -> None:
         """Start afresh in an existing folder; `heard` is told the number of refs now and then."""
         self._names: BinaryIO = (folder / "names.bin").open("wb")
         self._rows: BinaryIO = (folder / "rows.bin").open("wb")
-        self._end = 0
+        self._extras: BinaryIO = (folder / "extras.bin").open("wb")
+        self._end = self._extra_end = 0
         self._digest = hashlib.sha256()
         self._heard = heard or (lambda _: None)
         self.count = 0
@@ -83,6 +89,7 @@ class RefWriter:
     def __exit__(self, *_: object) -> None:
         self._names.close()
         self._rows.close()
+        self._extras.close()
 
     def add(self, names: Sequence[bytes], places: Places, common: Common) -> None:
         """Take the samples of a folder: names behind `common.prefix`, in order."""
@@ -96,13 +103,19 @@ class RefWriter:
         if len(places.packed):
             rows["packed"] = places.packed
         rows["crc"] = places.crcs if len(places.crcs) else -1
-        rows["label"], rows["split"] = common.label, common.split
+        rows["label"] = places.labels if len(places.labels) else common.label
+        rows["split"] = common.split
+        if places.extras:
+            rows["extra"] = np.cumsum(np.fromiter(map(len, places.extras), np.int64, len(names)))
+        rows["extra"] += np.uint64(self._extra_end)
         rows["source"], rows["outer"] = common.source, common.outer
         text = common.prefix + common.prefix.join(names)
         self._end += len(text)
         self.count += len(names)
         self.bytes += int(rows["size"].sum())
-        for file, data in ((self._names, text), (self._rows, rows.tobytes())):
+        extras = b"".join(places.extras)
+        self._extra_end += len(extras)
+        for file, data in ((self._names, text), (self._rows, rows.tobytes()), (self._extras, extras)):
             file.write(data)
             self._digest.update(data)
         self._heard(self.count)
@@ -115,6 +128,7 @@ class RefWriter:
         """SHA-256 of everything added so far and of `extra`."""
         self._names.flush()
         self._rows.flush()
+        self._extras.flush()
         whole = self._digest.copy()
         whole.update(struct.pack("<Q", len(extra)) + extra)
         return whole.hexdigest()
@@ -127,6 +141,7 @@ class RefTable:
         """Map what a `RefWriter` left in the folder."""
         self.rows: npt.NDArray[Any] = map_array(folder / "rows.bin", _ROW)
         self._names: npt.NDArray[Any] = map_array(folder / "names.bin", np.dtype("u1"))
+        self._extras: npt.NDArray[Any] = map_array(folder / "extras.bin", np.dtype("u1"))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -136,12 +151,13 @@ class RefTable:
 
     def some(self, numbers: npt.NDArray[np.int64]) -> list[Ref]:
         """Several refs."""
-        rows, starts = self.rows[numbers].tolist(), self.rows["end"][numbers - 1].tolist()
+        rows, starts = self.rows[numbers].tolist(), self.rows[["end", "extra"]][numbers - 1].tolist()
         found = []
-        for number, start, row in zip(numbers.tolist(), starts, rows, strict=True):
-            end, size, mtime_ns, offset, packed, crc, label, outer, prefix, source, _ = row
+        for number, (start, begun), row in zip(numbers.tolist(), starts, rows, strict=True):
+            end, size, mtime_ns, offset, packed, crc, label, outer, prefix, source, _, ended = row
             name = self._names[start if number else 0 : end].tobytes().decode("utf-8", "surrogateescape")
-            found.append(Ref(name, size, mtime_ns, label, source, prefix, outer, offset, packed, crc, number))
+            extra = self._extras[begun if number else 0 : ended].tobytes() if len(self._extras) else b""
+            found.append(Ref(name, size, mtime_ns, label, source, prefix, outer, offset, packed, crc, number, extra))
         return found
 
     def name(self, number: int) -> str:

@@ -46,6 +46,8 @@ class StoredImage:
     """Per channel the sum of its values, then per channel the sum of their squares."""
     source_codec: int
     """Place in `SOURCE_CODECS` of what the source was."""
+    geometry: Geometry
+    """What was done to the upright image, for the other fields of the sample."""
 
 
 def _sample_errors(function: Callable[P, T]) -> Callable[P, T]:
@@ -101,8 +103,9 @@ def store_image(image: Any, picture: Picture, codec: str, recipe: Recipe) -> Sto
     source = SOURCE_CODECS.index(picture.codec) if picture.codec in SOURCE_CODECS else 0
     same = geometry.scaled == picture.size and not geometry.changes
     if same and recipe.encode == "keep" and _kept_codec(picture) == codec and _reader_agrees(image, picture, recipe):
-        return StoredImage(image, picture.size, moments(pixels), source)
-    return StoredImage(encode(pixels, codec, recipe.quality, roi=recipe.roi), geometry.size, moments(pixels), source)
+        return StoredImage(image, picture.size, moments(pixels), source, geometry)
+    data = encode(pixels, codec, recipe.quality, roi=recipe.roi)
+    return StoredImage(data, geometry.size, moments(pixels), source, geometry)
 
 
 @dataclass(frozen=True, slots=True)

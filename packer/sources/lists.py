@@ -1,0 +1,177 @@
+"""Rows of lists: CSV, TSV, JSON lines and Parquet, one after the other, with where each stands.
+
+Cells of CSV are strings; what a whole column is, `column_kind` says. Nothing is guessed cell by cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from packer.sources.columns import LABELS
+from packer_reader.errors import MissingError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["LISTS", "Column", "Row", "read_rows"]
+
+LISTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+"""Extensions of lists."""
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_REAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a list."""
+
+    place: str
+    """`line 4` or `row 4`."""
+    cells: dict[str, Any]
+    """By column; missing ones are left out."""
+    problem: str = ""
+    """Why it is no row."""
+
+
+@dataclass
+class Column:
+    """What all cells of a column have in common."""
+
+    text: bool
+    """Whether cells are strings that may mean numbers."""
+    whole: bool = True
+    real: bool = True
+    strings: bool = True
+    seen: int = 0
+    classes: bool = False
+    """Whether its values are wanted: those of a label are classes."""
+    values: set[str] = field(default_factory=set)
+
+    def add(self, name: str, value: Any) -> None:
+        """Take one cell of the column of this name."""
+        self.seen += 1
+        if isinstance(value, str):
+            self.whole &= self.text and _WHOLE.fullmatch(value) is not None
+            self.real &= self.text and _REAL.fullmatch(value) is not None
+        else:
+            self.strings = False
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            self.whole &= number and isinstance(value, int) and -(1 << 63) <= value < 1 << 63
+            self.real &= number
+        if self.classes or name.lower() in LABELS:
+            self.values.add(str(value))
+
+    @property
+    def kind(self) -> str:
+        """`int`, `float`, `str` or `json`: one for the whole column."""
+        if not self.seen:
+            return "str"
+        return "int" if self.whole else "float" if self.real else "str" if self.strings else "json"
+
+
+def read_rows(path: Path) -> tuple[list[str], bool, Iterator[Row]]:
+    """The rows of a list.
+
+    Returns:
+        Column names (empty for JSON lines, where each row has its own), whether cells are strings, and the rows.
+
+    Raises:
+        SourceError: it has no header, or cannot be read.
+        MissingError: it is Parquet, and there is no pyarrow.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".parquet":
+            return _parquet(path)
+        if suffix in {".csv", ".tsv"}:
+            return _csv(path, "\t" if suffix == ".tsv" else "")
+        return [], False, _json_lines(path)
+    except OSError as error:
+        raise SourceError(f"cannot read {str(path)!r}: {error.strerror}; check the path and its permissions") from None
+
+
+def _encoding(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    return "utf-8-sig"
+
+
+def _csv(path: Path, separator: str) -> tuple[list[str], bool, Iterator[Row]]:
+    encoding = _encoding(path)
+    with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
+        head = file.readline()
+    separator = separator or max(",;\t|", key=lambda one: (_outside_quotes(head).count(one), one == ","))
+    csv.field_size_limit(sys.maxsize)
+    columns = next(csv.reader([head.rstrip("\r\n")], delimiter=separator), [])
+    if not columns or len(set(columns)) < len(columns):
+        raise SourceError(f"{str(path)!r}: the first line must name the columns, each once; it is {head[:80]!r}")
+
+    def rows() -> Iterator[Row]:
+        with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
+            reader = csv.reader(file, delimiter=separator)
+            next(reader)
+            while True:
+                place = f"line {reader.line_num + 1}"
+                try:
+                    cells = next(reader)
+                except StopIteration:
+                    return
+                except (csv.Error, UnicodeError) as error:
+                    yield Row(place, {}, f"it cannot be read as CSV ({error})")
+                    continue
+                if len(cells) > len(columns):
+                    yield Row(place, {}, f"it has {len(cells)} cells, the header {len(columns)}")
+                elif cells:
+                    yield Row(place, {name: cell for name, cell in zip(columns, cells, strict=False) if cell})
+
+    return columns, True, rows()
+
+
+def _outside_quotes(line: str) -> str:
+    return re.sub(r'"[^"]*"', "", line)
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            text = line.removeprefix(b"\xef\xbb\xbf").strip()
+            if not text:
+                continue
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError):
+                yield Row(f"line {number}", {}, "it is not JSON")
+                continue
+            if isinstance(found, dict):
+                yield Row(f"line {number}", {name: value for name, value in found.items() if value is not None})
+            else:
+                yield Row(f"line {number}", {}, "it is no JSON object")
+
+
+def _parquet(path: Path) -> tuple[list[str], bool, Iterator[Row]]:
+    try:
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - only Parquet needs it
+    except ImportError:
+        raise MissingError(f"{str(path)!r} is Parquet: pip install 'packer-data[table]' (pyarrow)") from None
+    try:
+        file = parquet.ParquetFile(path)
+    except ArrowException as error:
+        raise SourceError(f"{str(path)!r} is no Parquet file ({str(error).splitlines()[0]}): copy it again") from None
+
+    def rows() -> Iterator[Row]:
+        number = 0
+        for batch in file.iter_batches(_BATCH):
+            for cells in batch.to_pylist():
+                yield Row(f"row {number}", {name: value for name, value in cells.items() if value is not None})
+                number += 1
+
+    return list(file.schema_arrow.names), False, rows()

@@ -1,0 +1,225 @@
+"""Lists of images: CSV, TSV, JSON lines or Parquet, one row a sample; also Hugging Face's `metadata.*` beside images.
+
+Paths are relative to the list. Columns become fields by `--field NAME=KIND:COLUMN`, or by their names: `file_name`,
+`path`, `image` is the image; `label`, `class`, `category` the label; `mask_file_name` a mask, `depth_file_name` a depth
+map; of the others strings are text, numbers are numbers, anything else is JSON. A column has one type, decided over the
+whole list: `NA` and `007` are strings, and one of them makes strings of all. Whole labels are kept as they are; labels
+of text become classes in sorted order; real ones are numbers. A row without its image, label, mask or number is
+skipped and said; text that is missing is empty, JSON null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packer.sample import Problem, RawSample, Ref
+from packer.sources.base import Listing
+from packer.sources.columns import Chosen, choose
+from packer.sources.files import read_ref
+from packer.sources.lists import Column, read_rows
+from packer.sources.refs import Common, Places
+from packer.sources.tree import suffix_of
+from packer.sources.walk import EXTENSIONS
+from packer_reader.errors import SampleError, SourceError
+from packer_reader.format.columns import canonical_json
+
+if TYPE_CHECKING:
+    from packer.fields import Extra
+    from packer.sources.lists import Row
+    from packer.sources.refs import RefWriter
+
+__all__ = ["Metadata"]
+
+_CHUNK = 1 << 13
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """One list, or a list for each split."""
+
+    root: str
+    """The folder that names are relative to."""
+    lists: tuple[tuple[str, str], ...]
+    """Each list's path below the root, and its split; the split is empty where there are none."""
+    fields: tuple[str, ...] = ()
+    """As `--field` has them."""
+    known: tuple[str, ...] = ()
+    """Classes that keep their index."""
+    beside: bool = False
+    """Whether the list describes a folder of images (Hugging Face): paths may not lead out of it."""
+    type: str = "metadata"
+    prefixes: tuple[bytes, ...] = (b"",)
+
+    def scan(self, refs: RefWriter) -> Listing:
+        """List the rows in their order; see `Source.scan`. Reads the lists twice: types are a whole column's."""
+        columns = dict[str, Column]()
+        for path, _ in self.lists:
+            self._look(path, columns)
+        names = " and ".join(repr(path) for path, _ in self.lists)
+        chosen = choose(columns, self.fields, self.known, names)
+        splits = tuple(split for _, split in self.lists if split)
+        taken = _Taken(self, refs, chosen)
+        for path, split in self.lists:
+            taken.take(path, split, splits.index(split) if split else -1)
+        if not refs.count:
+            first = f" (the first: {taken.problems[0].name!r}, {taken.problems[0].reason})" if taken.problems else ""
+            raise SourceError(f"no row of {names} can be used{first}: check the list")
+        return Listing(
+            type=self.type,
+            reason=f"the list {names}: {chosen.words}",
+            classes=chosen.classes,
+            labelled=chosen.label is not None,
+            splits=splits,
+            found=refs.count + len(taken.problems),
+            bytes=refs.bytes,
+            digest=refs.digest(canonical_json([p.to_json() for p in taken.problems] + [chosen.words])),
+            suffixes=taken.suffixes,
+            ignored=Counter(),
+            extras=tuple(extra for extra, _ in chosen.extras),
+            problems=taken.problems,
+            notices=self._unlisted(taken.paths) if self.beside else [],
+        )
+
+    def read(self, ref: Ref) -> RawSample:
+        """Read the files of one row; see `Source.read`."""
+        note = json.loads(ref.extra) if ref.extra else {}
+        values = dict(note.get("values", {}))
+        for name, (path, size, mtime_ns) in note.get("files", {}).items():
+            values[name] = self._bytes(Ref(path, size, mtime_ns, -1))
+        return RawSample(ref, self._bytes(ref), ref.label, values)
+
+    def _bytes(self, ref: Ref) -> bytes:
+        return read_ref("" if ref.name.startswith("/") else self.root, ref)
+
+    def _look(self, path: str, columns: dict[str, Column]) -> None:
+        named, text, rows = read_rows(Path(self.root) / path)
+        labels = [asked.partition(":")[2] for asked in self.fields if asked.startswith("label=")]
+        for name in named:
+            columns.setdefault(name, Column(text, classes=name in labels))
+        for row in rows:
+            for name, value in row.cells.items():
+                if name not in columns:
+                    columns[name] = Column(text, classes=name in labels)
+                columns[name].add(name, value)
+
+    def _unlisted(self, listed: set[str]) -> list[str]:
+        """A sentence about images in the folder that no row names."""
+        count, first = 0, ""
+        for folder, _, files in os.walk(self.root):
+            for name in sorted(files):
+                place = os.path.relpath(f"{folder}/{name}", self.root)
+                if Path(name).suffix.lower() in EXTENSIONS and place not in listed:
+                    count, first = count + 1, first or place
+        return [f"{count} images are in no row of the list and were left out (the first: {first!r})"] if count else []
+
+
+@dataclass
+class _Taken:
+    """Rows on their way to refs."""
+
+    source: Metadata
+    refs: RefWriter
+    chosen: Chosen
+    problems: list[Problem] = field(default_factory=list)
+    suffixes: Counter[str] = field(default_factory=Counter)
+    paths: set[str] = field(default_factory=set)
+    """Listed files, where somebody wants to know."""
+
+    def take(self, path: str, split: str, number: int) -> None:
+        """All rows of one list."""
+        _, text, rows = read_rows(Path(self.source.root) / path)
+        above = os.path.dirname(path)  # noqa: PTH120 - names may be no valid text
+        held: list[tuple[bytes, int, int, int, bytes]] = []
+        for row in rows:
+            name = row.place
+            if row.problem:
+                self.problems.append(Problem(name, "bad-row", f"{name}: {row.problem}", split=split or None))
+                continue
+            given = row.cells.get(self.chosen.image)
+            name = given if isinstance(given, str) else "" if text else row.place
+            try:
+                held.append(self._ref(row, above))
+            except SampleError as error:
+                self.problems.append(Problem(name, error.failure, error.reason, split=split or None))
+            if len(held) == _CHUNK:
+                self._add(held, number)
+        self._add(held, number)
+
+    def _add(self, held: list[tuple[bytes, int, int, int, bytes]], number: int) -> None:
+        if held:
+            names, sizes, mtimes, labels, extras = map(list, zip(*held, strict=True))
+            places = Places(sizes, mtimes, labels=labels, extras=extras)
+            self.refs.add(names, places, Common(split=number))
+            self.suffixes.update(suffix_of(name).decode("ascii", "replace") for name in names)
+        held.clear()
+
+    def _ref(self, row: Row, above: str) -> tuple[bytes, int, int, int, bytes]:
+        chosen = self.chosen
+        name, size, mtime_ns = self._file(row, chosen.image, "no-path", above)
+        label = chosen.number_of(row)
+        files, values = dict[str, Any](), dict[str, Any]()
+        for extra, column in chosen.extras:
+            if extra.kind in {"mask", "depth"}:
+                files[extra.name] = self._file(row, column, "no-mask", above)
+            else:
+                values[extra.name] = _value(extra, row, column)
+        note = {key: value for key, value in (("files", files), ("values", values)) if value}
+        data = json.dumps(note, ensure_ascii=True).encode() if note else b""
+        return os.fsencode(name), size, mtime_ns, label, data
+
+    def _file(self, row: Row, column: str, missing: str, above: str) -> tuple[str, int, int]:
+        """Path (below the root, or absolute), size and time of a file that a row names."""
+        given = row.cells.get(column)
+        if not isinstance(given, str) or not given:
+            raise SampleError(missing, f"{row.place} has no {column!r}")
+        path = self._safe(given, above)
+        try:
+            found = os.stat(path if path.startswith("/") else f"{self.source.root}/{path}")  # noqa: PTH116
+        except (OSError, ValueError):
+            raise SampleError("vanished", f"{row.place}: there is no file {given!r}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise SampleError("unreadable", f"{row.place}: {given!r} is not a file")
+        if self.source.beside:
+            self.paths.add(os.path.normpath(path))
+        return path, found.st_size, found.st_mtime_ns
+
+    def _safe(self, given: str, above: str) -> str:
+        if "\0" in given or _SCHEME.match(given):
+            raise SampleError("unsupported", f"{given!r} is no path on this machine: list local files")
+        if self.source.beside and (given.startswith("/") or ".." in given.split("/")):
+            raise SampleError("unsupported", f"{given!r} leads out of the folder: paths are relative to the list")
+        return given if given.startswith("/") or not above else f"{above}/{given}"
+
+
+def _value(extra: Extra, row: Row, column: str) -> Any:
+    value = row.cells.get(column)
+    if extra.kind == "text":
+        return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if extra.kind == "number":
+        if value is None:
+            raise SampleError("no-value", f"{row.place} has no {column!r}")
+        number = int(value) if extra.dtype == "int64" else float(value)
+        if not math.isfinite(number):
+            raise SampleError("no-value", f"{row.place}: {column!r} is {value!r}")
+        return number
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold, of what Parquet gives."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

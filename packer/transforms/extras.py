@@ -1,0 +1,125 @@
+"""Values of fields beside the image to stored bytes, under the image's geometry.
+
+Masks and depth maps hold indices and measures, not colours: they are never blended. Resizing takes the pixel whose
+centre is nearest, as Pillow's NEAREST does; a palette's indices stay indices; 16 bits stay 16 bits; one bit becomes 0
+and 1. Around a padded image a mask has the ignore label, a depth map 0.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from packer_reader.errors import SampleError
+from packer_reader.resize import nearest
+
+if TYPE_CHECKING:
+    from packer.fields import Extra
+    from packer.recipe import Recipe
+    from packer.transforms.geometry import Geometry
+
+__all__ = ["decode_mask", "store_extra"]
+
+Pixels = npt.NDArray[Any]
+
+_FORMATS = ("PNG", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG")
+_PNG_LEVEL = 3
+_WIDE = ("I;16", "I;16B", "I;16L", "I")
+
+
+def store_extra(
+    extra: Extra, value: Any, upright: tuple[int, int], geometry: Geometry, recipe: Recipe
+) -> tuple[bytes, float | None]:
+    """Encode one value.
+
+    Args:
+        extra: the field.
+        value: as the source holds it: a mask's file, text, a number, or what JSON can hold.
+        upright: height and width of the sample's image before the geometry.
+        geometry: of the sample.
+        recipe: what is made.
+
+    Returns:
+        The stored bytes, and the value of its column.
+
+    Raises:
+        SampleError: it cannot be stored.
+    """
+    if extra.kind in {"mask", "depth"}:
+        return _store_mask(extra, value, upright, geometry, recipe)
+    if extra.kind == "text":
+        return str(value).encode("utf-8", "surrogatepass"), None
+    if extra.kind == "number":
+        number = int(value) if extra.dtype == "int64" else float(value)
+        text = json.dumps(number) if math.isfinite(number) else "null"
+        return text.encode(), number
+    return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"), None
+
+
+def _store_mask(
+    extra: Extra, value: bytes, upright: tuple[int, int], geometry: Geometry, recipe: Recipe
+) -> tuple[bytes, float]:
+    pixels = decode_mask(value, extra.name, recipe.max_pixels)
+    if pixels.shape != upright:
+        raise SampleError(
+            "mismatch",
+            f"the {extra.name} has {pixels.shape[1]} x {pixels.shape[0]} pixels, the upright image {upright[1]} x "
+            f"{upright[0]}",
+        )
+    if extra.kind == "mask" and recipe.reduce_zero_label:
+        pixels = _without_zero(pixels, recipe.ignore_label)
+    scaled = nearest(pixels, *geometry.scaled)
+    top, left, rows, columns = geometry.crop
+    cut = scaled[top : top + rows, left : left + columns]
+    if geometry.size != cut.shape:
+        padded = np.full(geometry.size, recipe.ignore_label if extra.kind == "mask" else 0, pixels.dtype)
+        above, before = geometry.pad
+        padded[above : above + rows, before : before + columns] = cut
+        cut = padded
+    done, buffer = cv2.imencode(".png", np.ascontiguousarray(cut), [cv2.IMWRITE_PNG_COMPRESSION, _PNG_LEVEL])
+    assert done
+    return bytes(buffer), 8 * pixels.itemsize
+
+
+def _without_zero(pixels: Pixels, ignore: int) -> Pixels:
+    """Label 0 means nothing (ADE20K): it becomes the ignore label, all others one less."""
+    return np.where((pixels == 0) | (pixels == ignore), ignore, pixels - 1).astype(pixels.dtype)
+
+
+def decode_mask(data: bytes, name: str, max_pixels: int) -> Pixels:
+    """The indices of a mask, uint8 or uint16 (h, w).
+
+    Raises:
+        SampleError: it is no picture, has colours, or its values are lossy or too large.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture = Image.open(io.BytesIO(data), formats=_FORMATS)
+            if picture.width * picture.height > max_pixels:
+                size = f"{picture.width} x {picture.height}"
+                raise SampleError("too-large", f"the {name} has {size} pixels, over the limit (--max-pixels)")
+            if picture.format == "JPEG" or (picture.format == "WEBP" and b"VP8 " in data[:32]):
+                raise SampleError("unsupported", f"the {name} is a lossy picture, which invents labels: save it as PNG")
+            pixels = np.asarray(picture)
+    except UnidentifiedImageError:
+        raise SampleError("not-an-image", f"the {name} is no picture") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        raise SampleError("truncated", f"the {name} is damaged or ends early") from None
+    if picture.mode == "1":
+        return pixels.astype(np.uint8)
+    if picture.mode in {"L", "P"}:
+        return pixels
+    if picture.mode in _WIDE and pixels.size and int(pixels.min()) >= 0 and int(pixels.max()) < 1 << 16:
+        return pixels.astype(np.uint16)
+    raise SampleError(
+        "unsupported", f"the {name} has mode {picture.mode}: labels are the indices of one channel of up to 16 bits"
+    )
