@@ -78,9 +78,16 @@ def nearest(pixels: Pixels, height: int, width: int) -> Pixels:
     """
     if pixels.shape[:2] == (height, width):
         return pixels
-    rows = (2 * np.arange(height) + 1) * pixels.shape[0] // (2 * height)
-    columns = (2 * np.arange(width) + 1) * pixels.shape[1] // (2 * width)
+    rows, columns = _centres(pixels.shape[0], height), _centres(pixels.shape[1], width)
     return np.ascontiguousarray(pixels[rows[:, None], columns])
+
+
+def _centres(size: int, wanted: int) -> npt.NDArray[np.int64]:
+    """Which pixel lies under each centre; sums are taken one by one, so that ties fall as they do in Pillow."""
+    step = size / wanted
+    steps = np.full(wanted, step)
+    steps[0] = step * 0.5
+    return np.add.accumulate(steps).astype(np.int64).clip(max=size - 1)
 
 
 def _planes(pixels: Pixels) -> torch.Tensor:

@@ -74,7 +74,7 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
 
     Args:
         columns: by name, as the whole list has them.
-        asked: `NAME=KIND:COLUMN`; when there are some, no other column is taken but the image's.
+        asked: `NAME=KIND:COLUMN`; other columns become what their names say.
         known: classes that keep their index; others come behind them, sorted.
         where: the list's name, for messages.
 
@@ -87,22 +87,21 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
             raise UsageError(
                 f"--field {name}={kind}:{column}: {where} has no column {column!r}, it has {', '.join(columns)}"
             )
-    images = [column for _, kind, column in wanted if kind == "image"] or [c for c in columns if c.lower() in _IMAGES]
-    if len(images) > 1:
-        images = sorted(images, key=lambda column: _IMAGES.index(column.lower()) if column.lower() in _IMAGES else 0)[
-            :1
-        ]
+    named = {column for _, _, column in wanted}
+    images = [column for _, kind, column in wanted if kind == "image"] or sorted(
+        (column for column in columns if column.lower() in _IMAGES and column not in named),
+        key=lambda column: _IMAGES.index(column.lower()),
+    )
     if not images:
         raise UsageError(
             f"no column of {where} is known to name the image files ({', '.join(columns)}): say which, such as "
             f"--field image=image:{next(iter(columns), 'path')}"
         )
-    if wanted:
-        labels = [column for _, kind, column in wanted if kind == "label"]
-        rest = [(name, kind, column) for name, kind, column in wanted if kind not in {"image", "label"}]
-    else:
-        labels = [column for column in columns if column.lower() in LABELS][:1]
-        rest = [_named(c, columns[c]) for c in columns if c not in {images[0], *labels}]
+    rest = [(name, kind, column) for name, kind, column in wanted if kind not in {"image", "label"}]
+    labels = [column for _, kind, column in wanted if kind == "label"] or [
+        column for column in columns if column.lower() in LABELS and column not in named
+    ]
+    rest += [_named(c, columns[c]) for c in columns if c not in {images[0], *labels[:1], *named}]
     label, classes = labels[0] if labels else None, None
     if label is not None and columns[label].kind == "float":
         rest, label = [("label", "number", label), *rest], None

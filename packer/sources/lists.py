@@ -24,7 +24,8 @@ __all__ = ["LISTS", "Column", "Row", "read_rows"]
 LISTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 """Extensions of lists."""
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-_REAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_REAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)")
+"""Whole numbers of more than 18 digits are neither: as real ones they would lose some."""
 _BATCH = 1024
 
 
@@ -59,7 +60,7 @@ class Column:
         self.seen += 1
         if isinstance(value, str):
             self.whole &= self.text and _WHOLE.fullmatch(value) is not None
-            self.real &= self.text and _REAL.fullmatch(value) is not None
+            self.real &= self.text and any(kind.fullmatch(value) for kind in (_WHOLE, _REAL))
         else:
             self.strings = False
             number = isinstance(value, int | float) and not isinstance(value, bool)

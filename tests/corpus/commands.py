@@ -12,11 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["HINTS", "LATER", "build_command", "shard_size", "verify_command", "why_later"]
 
 LATER = {
-    "csv": "packer reads no CSV lists yet",
-    "jsonl": "packer reads no JSONL lists yet",
     "jsonl-text": "packer reads no text yet",
     "text": "packer reads no text yet",
-    "mask-pairs": "packer reads no masks yet",
     "npy": "packer reads no arrays yet",
     "tabular": "packer reads no tables yet",
     "tar": "packer reads archives as folders, but not yet as samples of several fields",
@@ -54,6 +51,9 @@ def build_command(run: Mapping[str, Any], source: Path, target: Path, options: M
     """
     shards = target.suffix != ".lmdb"
     command = [sys.executable, "-m", "packer", "shard" if shards else "build", str(source), str(target)]
+    for kind in ("image", "label") if run["source_type"] in {"csv", "jsonl"} else ():
+        column = run["path_col" if kind == "image" else "label_col"]
+        command += ["--field", f"{kind}={kind}:{column}"]
     command += [*MODES[run["mode"]], *ON_ERROR[run["on_error"]]]
     for kind, value in (run["resize"] or {}).items():
         command += RESIZE[kind](value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.corpus.samples import PARAMETERS, PICTURE
@@ -22,16 +22,21 @@ SAMPLE_CHECKS = PICTURE | VALUES
 
 def _samples(want: list[Expect], expect: Expect, built: Built) -> list[str]:
     problems = []
-    seen: Counter[str] = Counter()
+    used: defaultdict[str, set[int]] = defaultdict(set)
     for entry in want:
         name = entry["name"]
-        numbers = built.numbers(name)
-        if seen[name] < len(numbers):
-            number = numbers[seen[name]]
-            problems += [f"{name!r}: {text}" for text in _entry(_changed(entry, expect), built, number)]
-        elif name not in expect.get("may_skip", []) and not (seen[name] and _drops_repeats(expect)):
+        # Samples of one name lie in the store in any order: an entry is about the first one that fits.
+        found = {
+            number: _entry(_changed(entry, expect), built, number)
+            for number in built.numbers(name)
+            if number not in used[name]
+        }
+        if found:
+            number = min(found, key=lambda number: (len(found[number]), number))
+            problems += [f"{name!r}: {text}" for text in found[number]]
+            used[name].add(number)
+        elif name not in expect.get("may_skip", []) and not (used[name] and _drops_repeats(expect)):
             problems.append(f"{name!r} is no sample")
-        seen[name] += 1
     return problems
 
 
