@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
+from PIL import Image
 
 import packer_reader
 from packer import Job, Recipe, build
@@ -41,6 +44,27 @@ def test_the_readmes_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for block in blocks:
         exec(block, names)
     assert len(packer_reader.open("copy.lmdb")) == 600
+
+
+def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = make_photos(tmp_path / "imagefolder", 20)
+    rows = ["path,label,words"]
+    for number, path in enumerate(sorted(source.rglob("*.jpg"))):
+        rows.append(f"{path.relative_to(tmp_path)},{number % 2},no. {number}")
+        for folder in ("images", "masks"):
+            (tmp_path / "segmentation" / folder).mkdir(parents=True, exist_ok=True)
+        with Image.open(path) as picture:
+            picture.save(tmp_path / "segmentation" / "images" / f"{number}.jpg")
+            Image.new("L", picture.size, number).save(tmp_path / "segmentation" / "masks" / f"{number}.png")
+    (tmp_path / "photos.csv").write_text("\n".join(rows) + "\n")
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+    commands = [line for line in commands if line.startswith("packer ")]
+    assert len(commands) >= 2
+    for command in commands:
+        assert CliRunner().invoke(cli, shlex.split(command)[1:], catch_exceptions=False).exit_code == 0
+    assert packer_reader.open("masks.lmdb")[0]["mask"].shape == (64, 64)
+    assert packer_reader.open("captions.lmdb")[0]["caption"].startswith("no. ")
 
 
 def options() -> set[str]:
