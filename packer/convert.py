@@ -151,6 +151,7 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     listing = scan(source, staging.refs, job)
     whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, _versions(recipes[0]))
     run.ended("scan")
+    _check_fields(listing, recipes[0])
     asked = [recipe.to_json() for recipe in recipes]
     staging.agree(
         {
@@ -183,6 +184,16 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
         for folder in [staging.store / name for name in stores] if len(stores) > 1 else [staging.store]:
             (folder / CARD).write_text(card_text([split.name for split in splits if split.name]), encoding="ascii")
     return stores
+
+
+def _check_fields(listing: Listing, recipe: Recipe) -> None:
+    """See that no two fields of a store would have one suffix.
+
+    Raises:
+        UsageError: `--meta` would be one too many.
+    """
+    if recipe.meta and any(extra.suffix == "json" for extra in listing.extras):
+        raise UsageError("--meta adds a json field, and the source has one: leave it out")
 
 
 def _plan_reuse(whole: _Build) -> None:

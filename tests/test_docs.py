@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 import shlex
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,15 @@ def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with Image.open(path) as picture:
             picture.save(tmp_path / "segmentation" / "images" / f"{number}.jpg")
             Image.new("L", picture.size, number).save(tmp_path / "segmentation" / "masks" / f"{number}.png")
+    for folder in ("shards", "captioned"):
+        (tmp_path / folder).mkdir()
+    for shard in range(4):
+        with tarfile.open(tmp_path / "shards" / f"part-{shard:03}.tar", "w") as archive:
+            for path in sorted(source.rglob("*.jpg"))[shard::4]:
+                archive.add(path, path.name)
+                (tmp_path / "captioned" / path.name).write_bytes(path.read_bytes())
+                (tmp_path / "captioned" / f"{path.stem}.txt").write_text(path.stem)
+                archive.add(tmp_path / "captioned" / f"{path.stem}.txt", f"{path.stem}.txt")
     (tmp_path / "photos.csv").write_text("\n".join(rows) + "\n")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("packer ")]
@@ -64,6 +74,8 @@ def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for command in commands:
         assert CliRunner().invoke(cli, shlex.split(command)[1:], catch_exceptions=False).exit_code == 0
     assert packer_reader.open("masks.lmdb")[0]["mask"].shape == (64, 64)
+    assert len(packer_reader.open("repacked.lmdb")) == len(packer_reader.open("captioned.lmdb")) == 20
+    assert packer_reader.open("captioned.lmdb").manifest.field("txt") is not None
     assert packer_reader.open("captions.lmdb")[0]["caption"].startswith("no. ")
 
 

@@ -129,6 +129,7 @@ HOMES = {
     "xxhash": ("packer.checksum",),
     "zipfile": ("packer.sources.archive",),
     "lmdb": ("packer.sinks.lmdb", "packer_reader.stores.lmdb"),
+    "braceexpand": ("packer.sources.detect",),
     "pyarrow": ("packer.sources.lists",),
     "csv": ("packer.sources.lists",),
     "msgpack": ("packer_reader.format.record",),

@@ -70,8 +70,8 @@ _SOURCE = (
         "--from",
         "source_type",
         metavar="TYPE",
-        help="Source type: imagefolder, metadata, pairs, or python:MODULE:ATTRIBUTE in place of SOURCE; detected when "
-        "left out.",
+        help="Source type: imagefolder, metadata, pairs, sidecars, webdataset, or python:MODULE:ATTRIBUTE in place of "
+        "SOURCE; detected when left out.",
     ),
     click.option(
         "--field",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from braceexpand import braceexpand
+
 from packer.sources import PYTHON
+from packer.sources.grouped import Grouped, looks_grouped
 from packer.sources.imagefolder import SPLIT_NAMES, ImageFolder
 from packer.sources.lists import LISTS
 from packer.sources.metadata import Metadata
 from packer.sources.pairs import Pairs, pair_folders
 from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON
-from packer_reader.errors import SourceError, UsageError
+from packer.sources.walk import root_of
+from packer_reader.errors import SampleError, SourceError, UsageError
 from packer_reader.format.names import MANIFEST
 
 if TYPE_CHECKING:
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "detect"]
 
-TYPES = ("imagefolder", "metadata", "pairs")
+TYPES = ("imagefolder", "metadata", "pairs", "sidecars", "webdataset")
 _METADATA = tuple(f"metadata{suffix}" for suffix in (".csv", ".jsonl", ".parquet"))
 """What Hugging Face calls a list beside images."""
 
@@ -47,14 +53,7 @@ def detect(
         raise UsageError(f"--from is {forced!r}, it must be one of {', '.join(TYPES)} or python:MODULE:ATTRIBUTE")
     if not paths:
         raise UsageError("no source is given: name the folder that holds the images, then the output")
-    paths = [path.rstrip("/") or path for path in paths]
-    for path in paths:
-        _check_place(path)
-    places = [Path(path).resolve() for path in paths]
-    for number, place in enumerate(places):
-        for other in places[:number]:
-            if place == other or place in other.parents or other in place.parents:
-                raise UsageError(f"sources {str(other)!r} and {str(place)!r} overlap: name each image once")
+    paths = _places([path for pattern in paths for path in _expanded(pattern)])
     found = _single(paths[0], forced, known, fields) if len(paths) == 1 else None
     if found is None and forced in {"metadata", "pairs"}:
         wanted = (
@@ -63,7 +62,57 @@ def detect(
         raise SourceError(f"--from {forced} takes {wanted}, not {', '.join(map(repr, paths))}")
     if fields and not isinstance(found, Metadata):
         raise UsageError("--field names columns of a list, and the source is none: leave it out")
-    return found or ImageFolder(tuple(paths), known)
+    if found is not None:
+        return found
+    if forced in {"webdataset", "sidecars"} or (forced is None and all(map(_is_grouped, paths))):
+        loose = forced is None and Path(paths[0]).is_dir() and not any(Path(paths[0]).glob("*.tar"))
+        return Grouped(tuple(paths), "sidecars" if forced == "sidecars" or loose else "webdataset")
+    return ImageFolder(tuple(paths), known)
+
+
+def _places(paths: list[str]) -> list[str]:
+    """The paths, each of which holds something, and none of which lies in another."""
+    paths = [path.rstrip("/") or path for path in paths]
+    for path in paths:
+        _check_place(path)
+    places = [Path(path).resolve() for path in paths]
+    for number, place in enumerate(places):
+        for other in places[:number]:
+            if place == other or place in other.parents or other in place.parents:
+                raise UsageError(f"sources {str(other)!r} and {str(place)!r} overlap: name each image once")
+    return paths
+
+
+def _expanded(pattern: str) -> list[str]:
+    """Paths of a pattern as shells and webdataset have them: `{000..123}`, `*`; of anything else the path itself."""
+    if Path(pattern).exists() or not set(pattern) & set("{*?["):
+        return [pattern]
+    return [path for one in braceexpand(pattern) for path in _globbed(one)]
+
+
+def _globbed(pattern: str) -> list[str]:
+    found = list[str]()
+    if set(pattern) & set("*?["):
+        found = sorted(glob.glob(pattern))  # noqa: PTH207 - patterns may be absolute
+    return found or [pattern]
+
+
+def _is_grouped(path: str) -> bool:
+    """Whether files of one stem are one sample here: a tar of WebDataset, a folder of such, or texts beside images."""
+    place = Path(path)
+    if place.is_file() and place.suffix.lower() != ".tar":
+        return False
+    try:
+        level = root_of(path).level(lambda suffix: suffix != b".tar")
+        if place.is_file():
+            inside = [folder.level(lambda _: True) for _, folder in level.folders]
+            labelled = any(name.endswith(b".cls") for one in (level, *inside) for name in one.files.names)
+            return labelled or (not inside and looks_grouped(level))
+    except (SampleError, SourceError, OSError):
+        return False
+    if level.archives and not level.folders and not level.files.names:
+        return _is_grouped(os.fsdecode(level.archives[0][1]))
+    return not level.folders and not level.archives and looks_grouped(level)
 
 
 def _single(path: str, forced: str | None, known: tuple[str, ...], fields: tuple[str, ...]) -> Source | None:

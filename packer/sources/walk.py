@@ -87,7 +87,7 @@ def look(walk: Walk, where: Where) -> Level:
     _open_archives(level)
     if level.ignored[b".cls"] and where.place.kind != "folder":
         shown = os.fsdecode(where.name) or "the source"
-        raise SourceError(f"{shown!r} holds WebDataset samples (.cls files): shards are not read as a source yet")
+        raise SourceError(f"{shown!r} holds WebDataset samples (.cls files): give --from webdataset")
     for suffix, count in level.ignored.items():
         walk.ignored[os.fsdecode(suffix)] += count
     walk.notices += [f"{os.fsdecode(where.name)!r} {notice}" for notice in level.notices]

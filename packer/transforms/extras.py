@@ -56,7 +56,7 @@ def store_extra(
     if extra.kind in {"mask", "depth"}:
         return _store_mask(extra, value, upright, geometry, recipe)
     if extra.kind == "text":
-        return str(value).encode("utf-8", "surrogatepass"), None
+        return ("" if value is None else str(value)).encode("utf-8", "surrogatepass"), None
     if extra.kind == "number":
         number = int(value) if extra.dtype == "int64" else float(value)
         text = json.dumps(number) if math.isfinite(number) else "null"

@@ -16,7 +16,6 @@ LATER = {
     "text": "packer reads no text yet",
     "npy": "packer reads no arrays yet",
     "tabular": "packer reads no tables yet",
-    "tar": "packer reads archives as folders, but not yet as samples of several fields",
 }
 """Source types of the corpus that the product does not have yet."""
 HINTS = frozenset({"initial_map_bytes", "commit_every", "allow_empty"})
@@ -51,6 +50,8 @@ def build_command(run: Mapping[str, Any], source: Path, target: Path, options: M
     """
     shards = target.suffix != ".lmdb"
     command = [sys.executable, "-m", "packer", "shard" if shards else "build", str(source), str(target)]
+    if run["source_type"] == "tar":
+        command += ["--from", "webdataset"]
     for kind in ("image", "label") if run["source_type"] in {"csv", "jsonl"} else ():
         column = run["path_col" if kind == "image" else "label_col"]
         command += ["--field", f"{kind}={kind}:{column}"]

@@ -1,0 +1,298 @@
+"""Files of one stem are one sample: WebDataset's tars, and folders with captions, labels or masks beside images.
+
+Grouped as webdataset groups: the key is the path up to the first dot of the file's name, all behind it names the field,
+in lower case. Members of a sample may lie scattered in their archive. The image is the field whose name is an image's
+extension alone (two of them are two samples); `cls` is the label, `txt`, `caption` and `NAME.txt` are text, `json` and
+`NAME.json` JSON, `mask.png`, `seg.png` and the like masks, `depth.png` a depth map. Everything else is left out, and
+said; pickled values are never read, since reading them runs code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from packer.fields import Extra
+from packer.sample import Problem, RawSample, Ref
+from packer.sources.base import Listing
+from packer.sources.files import read_ref
+from packer.sources.refs import Common, Places
+from packer.sources.tree import suffix_of
+from packer.sources.walk import EXTENSIONS, root_of
+from packer_reader.errors import SampleError, SourceError
+from packer_reader.format.columns import canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from packer.sources.refs import RefWriter
+    from packer.sources.tree import Level, Place
+
+__all__ = ["Grouped", "looks_grouped"]
+
+_PICTURES = frozenset(extension[1:] for extension in EXTENSIONS)
+_MASKS = ("mask", "seg", "label", "annotation")
+_PICKLED = frozenset({"pyd", "pickle", "pkl", "pth", "pt"})
+_CHUNK = 1 << 13
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Where a field of a sample lies."""
+
+    name: bytes
+    """Relative to the source."""
+    size: int
+    mtime_ns: int
+    offset: int
+    packed: int
+    crc: int
+
+    def ref(self, outer: int) -> list[Any]:
+        """As a sample's note keeps it."""
+        return [os.fsdecode(self.name), self.size, self.mtime_ns, outer, self.offset, self.packed, self.crc]
+
+
+@dataclass
+class _Sample:
+    """A group: field suffix to file."""
+
+    source: int
+    outer: int
+    files: dict[str, _File] = field(default_factory=dict)
+    refused: tuple[str, str] | None = None
+
+
+@dataclass
+class _Found:
+    """What a first pass says of all samples."""
+
+    samples: int = 0
+    pictures: Counter[str] = field(default_factory=Counter)
+    fields: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Tar archives, or folders, whose files of one stem are one sample."""
+
+    roots: tuple[str, ...]
+    type: str = "webdataset"
+
+    @property
+    def prefixes(self) -> tuple[bytes, ...]:
+        """What tells names of one source from those of another."""
+        names = [os.path.basename(root) for root in self.roots]  # noqa: PTH119 - names may be no valid text
+        if len(set(names)) < len(names):
+            names = list(self.roots)
+        return tuple(os.fsencode(f"{name}/") for name in names)
+
+    def scan(self, refs: RefWriter) -> Listing:
+        """List the samples archive by archive, folder by folder; see `Source.scan`. Lists everything twice."""
+        found = _Found()
+        for one in self._samples([]):
+            pictures = [suffix for suffix in one.files if suffix in _PICTURES]
+            found.samples += len(pictures)
+            found.pictures.update(pictures)
+            found.fields.update({suffix: len(pictures) for suffix in one.files if suffix not in _PICTURES})
+        if not found.samples:
+            fields = ", ".join(found.fields) or "nothing"
+            raise SourceError(
+                f"no sample of {', '.join(map(repr, self.roots))} has an image (fields found: {fields}): images are "
+                f"{' '.join(sorted(_PICTURES))}"
+            )
+        extras, labelled, notices = _fields(found)
+        problems = list[Problem]()
+        held: list[tuple[_Sample, str, bytes]] = []
+        for one in self._samples(problems):
+            for suffix in [suffix for suffix in one.files if suffix in _PICTURES]:
+                try:
+                    held.append((one, suffix, _note(one, extras, labelled=labelled)))
+                except SampleError as error:
+                    problems.append(Problem(os.fsdecode(one.files[suffix].name), error.failure, error.reason))
+            if len(held) >= _CHUNK:
+                _add(refs, held)
+        _add(refs, held)
+        return Listing(
+            type=self.type,
+            reason="files of one name are one sample: " + ", ".join(sorted([*found.pictures, *found.fields])),
+            classes=None,
+            labelled=labelled,
+            splits=(),
+            found=refs.count + len(problems),
+            bytes=refs.bytes,
+            digest=refs.digest(canonical_json([problem.to_json() for problem in problems])),
+            suffixes=Counter({f".{suffix}": count for suffix, count in found.pictures.items()}),
+            ignored=Counter(),
+            extras=tuple(extra for extra, _ in extras),
+            problems=problems,
+            notices=notices,
+        )
+
+    def read(self, ref: Ref) -> RawSample:
+        """Read all files of a sample; see `Source.read`."""
+        note = json.loads(ref.extra) if ref.extra else {}
+        root, label = self.roots[ref.source], -1
+        values: dict[str, Any] = dict.fromkeys(note.pop("", []))  # what this sample lacks
+        for name, (kind, *place) in note.items():
+            path, size, mtime_ns, outer, offset, packed, crc = place
+            found = Ref(path, size, mtime_ns, -1, outer=outer, offset=offset, packed=packed, crc=crc)
+            if kind in {"mask", "depth"}:
+                values[name] = read_ref(root, found)
+                continue
+            text = read_ref(root, found).decode("utf-8", "surrogateescape") if size else ""
+            if kind == "label":
+                label = _label(text)
+            else:
+                values[name] = _parsed(name, text) if kind == "json" else text
+        return RawSample(ref, read_ref(root, ref), label, values)
+
+    def _samples(self, problems: list[Problem]) -> Iterator[_Sample]:
+        """All groups in order; what cannot be read is noted."""
+        for number, root in enumerate(self.roots):
+            stack: list[tuple[bytes, Place, int]] = [(b"", root_of(root), 0)]
+            while stack:
+                name, place, outer = stack.pop()
+                if place.archive and name:
+                    outer = len(name)
+                try:
+                    level = place.level(lambda suffix: suffix != b".tar")
+                except SampleError as error:
+                    problems.append(Problem(os.fsdecode(name) or root, error.failure, error.reason))
+                    continue
+                for below, path in level.archives:
+                    stack.append((_joined(name, below), root_of(os.fsdecode(path)), outer))
+                yield from _groups(level, name, _Sample(number, outer), problems)
+                stack += [(_joined(name, below), folder, outer) for below, folder in reversed(level.folders)]
+
+
+def _joined(folder: bytes, name: bytes) -> bytes:
+    return folder + b"/" + name if folder else name
+
+
+def _split(name: bytes) -> tuple[bytes, str]:
+    """Key and field of a file's name, at its first dot."""
+    key, _, suffix = name.partition(b".")
+    return key, os.fsdecode(suffix).lower()
+
+
+def _groups(level: Level, folder: bytes, like: _Sample, problems: list[Problem]) -> Iterator[_Sample]:
+    """The samples of one folder, by key."""
+    groups: dict[bytes, _Sample] = {}
+    files = level.files
+    nothing = [-1] * len(files.names)
+    places = (files.offsets or nothing, files.packed or [0] * len(files.names), files.crcs or nothing)
+    for name, size, mtime_ns, offset, packed, crc in zip(files.names, files.sizes, files.mtimes, *places, strict=True):
+        key, suffix = _split(name)
+        group = groups.setdefault(key, _Sample(like.source, like.outer))
+        group.files[suffix] = _File(_joined(folder, name), size, mtime_ns, offset, packed, crc)
+    for name, failure, reason in level.refused:
+        above, _, last = name.rpartition(b"/")
+        key = _split(last)[0]
+        group = groups.setdefault(above + b"/" + key if above else key, _Sample(like.source, like.outer))
+        if group.refused is None:
+            group.refused = failure, reason
+            problems.append(Problem(os.fsdecode(_joined(folder, name)), failure, reason))
+    return (group for _, group in sorted(groups.items()) if group.refused is None)
+
+
+def _fields(found: _Found) -> tuple[list[tuple[Extra, str]], bool, list[str]]:
+    """Fields beside the image with their suffixes, whether there are labels, and what was left out."""
+    extras, left, notices = dict[str, tuple[Extra, str]](), Counter[str](), list[str]()
+    for suffix, count in sorted(found.fields.items()):
+        extra = _field(suffix)
+        if suffix in _PICKLED or suffix.rpartition(".")[2] in _PICKLED:
+            notices.append(f"{count} files of field {suffix!r} were left out: reading pickled values runs their code")
+        elif extra is None or extra.name in extras:
+            left[suffix] += 0 if suffix == "cls" else count
+        else:
+            extras[extra.name] = extra, suffix
+    if +left:
+        kinds = ", ".join(f"{count} {suffix or '(no name)'}" for suffix, count in (+left).items())
+        notices.append(f"fields that were left out: {kinds}")
+    return list(extras.values()), "cls" in found.fields, notices
+
+
+def _field(suffix: str) -> Extra | None:
+    """What a suffix means; None where nothing is known."""
+    name, _, codec = suffix.rpartition(".")
+    if codec in _PICTURES and name.isidentifier():
+        kind = "depth" if "depth" in name else "mask" if any(word in name for word in _MASKS) else None
+        return Extra(name, kind) if kind else None  # type: ignore[arg-type]
+    if suffix in {"txt", "json"}:
+        return Extra(suffix, "text" if suffix == "txt" else "json")
+    if suffix in {"caption", "text"} or (codec == "txt" and name.isidentifier()):
+        return Extra(name or suffix, "text")
+    return Extra(name, "json") if codec == "json" and name.isidentifier() else None
+
+
+def _note(one: _Sample, extras: list[tuple[Extra, str]], *, labelled: bool) -> bytes:
+    """Where the other fields of a sample lie.
+
+    Raises:
+        SampleError: it lacks one that cannot be empty.
+    """
+    note, missing = dict[str, Any](), list[str]()
+    if labelled:
+        if "cls" not in one.files:
+            raise SampleError("no-label", "the sample has no cls")
+        note["label"] = ["label", *one.files["cls"].ref(one.outer)]
+    for extra, suffix in extras:
+        if suffix in one.files:
+            note[extra.name] = [extra.kind, *one.files[suffix].ref(one.outer)]
+        elif extra.kind in {"mask", "depth"}:
+            raise SampleError("no-mask", f"the sample has no {suffix}")
+        else:
+            missing.append(extra.name)
+    if missing:
+        note[""] = missing
+    return json.dumps(note).encode() if note else b""
+
+
+def _add(refs: RefWriter, held: list[tuple[_Sample, str, bytes]]) -> None:
+    """Samples to refs, those of one archive together."""
+    start = 0
+    while start < len(held):
+        source, outer = held[start][0].source, held[start][0].outer
+        stop = start
+        while stop < len(held) and (held[stop][0].source, held[stop][0].outer) == (source, outer):
+            stop += 1
+        files = [one.files[suffix] for one, suffix, _ in held[start:stop]]
+        places = Places(
+            [file.size for file in files],
+            [file.mtime_ns for file in files],
+            [file.offset for file in files],
+            [file.packed for file in files],
+            [file.crc for file in files],
+            extras=[note for _, _, note in held[start:stop]],
+        )
+        refs.add([file.name for file in files], places, Common(source=source, outer=outer))
+        start = stop
+    held.clear()
+
+
+def _label(text: str) -> int:
+    try:
+        label = int(text)
+    except ValueError:
+        raise SampleError("unsupported", f"the label is {text[:40]!r}, labels are whole numbers") from None
+    if not -(1 << 31) <= label < 1 << 31:
+        raise SampleError("unsupported", f"the label is {label}, labels have 32 bits")
+    return label
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise SampleError("corrupt", f"field {name!r} is not JSON") from None
+
+
+def looks_grouped(level: Level) -> bool:
+    """Whether files of a level share their stems: some image has text, JSON or a label beside it."""
+    keys = Counter(_split(name)[0] for name in level.files.names if suffix_of(name)[1:].decode() in _PICTURES)
+    others = {_split(name)[0] for name in level.files.names if suffix_of(name) in {b".txt", b".json", b".cls"}}
+    return bool(keys.keys() & others)
