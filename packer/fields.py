@@ -7,8 +7,15 @@ from typing import Literal
 
 __all__ = ["EXTRA_KINDS", "Extra", "ExtraKind"]
 
-ExtraKind = Literal["mask", "depth", "text", "json", "number"]
-_CODECS: dict[str, str] = {"mask": "png", "depth": "png", "text": "txt", "json": "json", "number": "json"}
+ExtraKind = Literal["mask", "depth", "boxes", "text", "json", "number"]
+_CODECS: dict[str, str] = {
+    "mask": "png",
+    "depth": "png",
+    "boxes": "json",
+    "text": "txt",
+    "json": "json",
+    "number": "json",
+}
 EXTRA_KINDS = tuple(_CODECS)
 
 

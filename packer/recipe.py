@@ -76,6 +76,10 @@ class Recipe:
     """What a mask has where there is no image, and where nothing is to be learned."""
     reduce_zero_label: bool = False
     """Masks: 0 means nothing, so it becomes the ignore label and all others one less, as in ADE20K."""
+    min_box_size: float = 1.0
+    """Boxes with a side under so many stored pixels are dropped."""
+    min_visibility: float = 0.0
+    """Boxes of which a crop leaves less than this share of their area are dropped."""
     meta: bool = False
     """Add a `json` field with source name, class name and sizes."""
     source_names: SourceNames = "keep"
@@ -96,6 +100,10 @@ class Recipe:
         _check_range("max_pixels", self.max_pixels, 1, 1 << 36)
         _check_range("unit", self.unit, 1, 1 << 20)
         _check_range("ignore_label", self.ignore_label, 0, 255)
+        if not 0 <= self.min_box_size < MAX_SIDE:
+            _refuse("min_box_size", self.min_box_size, "a number of pixels from 0 on")
+        if not 0 <= self.min_visibility <= 1:
+            _refuse("min_visibility", self.min_visibility, "a share from 0 to 1")
         if self.bits not in {8, 16}:
             _refuse("bits", self.bits, "8 or 16")
         if self.bits == 16 and self.encode in {"jpg", "webp"}:

@@ -13,7 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer_reader.decode import as_picture
 from packer_reader.errors import BatchError, UsageError
-from packer_reader.fill import Column, Encoded, Others, Pictures, Threads
+from packer_reader.fill import Column, Drawn, Encoded, Others, Pictures, Threads
 from packer_reader.handle import Handle
 from packer_reader.packed import Packed
 from packer_reader.pixels import Stored
@@ -96,8 +96,10 @@ class BatchReader:
         self._fields = [Column(f) if f.name in columns else self._field(f) for f in fields]
         self._names = [view.names(f) for f in fields]
 
-    def _field(self, field: FieldSpec) -> Pictures | Others:
+    def _field(self, field: FieldSpec) -> Pictures | Drawn | Others:
         view = self.view
+        if field.kind == "boxes" and view.decode != "bytes":
+            return Drawn(self.store, field, view, self._seed)
         if field.kind not in PICTURES or view.decode == "bytes":
             return Others(self.store, field, as_bytes=view.decode == "bytes")
         sizes = [None if view.ragged else _image_size(crop, field) for crop in view.crops.values()]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from packer_reader.boxes import Boxes, arrays_of, cut_boxes
 from packer_reader.crops import Cut, Draw, flip
 from packer_reader.decode import decode_field
 from packer_reader.errors import MissingError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from packer_reader.stores.base import Store
     from packer_reader.view import View
 
-__all__ = ["Column", "Encoded", "Others", "Pictures", "Threads", "tv_tensor"]
+__all__ = ["Column", "Drawn", "Encoded", "Others", "Pictures", "Threads", "tv_tensor"]
 
 Array = npt.NDArray[Any]
 Size = tuple[int, int]
@@ -129,6 +130,38 @@ class Others:
             else:
                 found.append(decode_field(self.field, view))
         return [found]
+
+
+class Drawn:
+    """Boxes, which get the crops and flips of their image."""
+
+    dtype = None
+
+    def __init__(self, store: Store, field: FieldSpec, view: View, seed: int) -> None:
+        """Take what decides where they end up."""
+        self._store, self._field, self._view, self._seed = store, field, view, seed
+        self._crops = tuple(view.crops.values())
+        recipe = store.manifest.recipe
+        self._least, self._visible = float(recipe.get("min_box_size", 1)), float(recipe.get("min_visibility", 0))
+
+    @property
+    def shapes(self) -> list[tuple[int, ...] | None]:
+        """One value per view, of any length."""
+        return [None] * len(self._crops)
+
+    def fill(self, encoded: Encoded, *_: object) -> list[list[Any] | Boxes | None]:
+        """The boxes of the batch, in each view; see `Pictures.fill`."""
+        found: list[list[tuple[Array, Array]]] = [[] for _ in self._crops]
+        heights, widths = (self._store.columns.numbers(name)[encoded.numbers] for name in ("height", "width"))
+        sizes = zip(heights.tolist(), widths.tolist(), strict=True)
+        for number, view, crc, size in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, sizes, strict=True):
+            check(self._store, number, view, crc)
+            boxes, labels = arrays_of(decode_field(self._field, view))
+            draws = [Draw(self._seed, encoded.epoch, number, place) for place in range(len(self._crops))]
+            for values, cut, draw in zip(found, _cuts(self._crops, draws, *size), draws, strict=True):
+                flipped = self._view.flip is not None and self._view.flip.drawn(draw)
+                values.append(cut_boxes(boxes, labels, cut, flipped=flipped, least=self._least, visible=self._visible))
+        return [Boxes.of(values) for values in found]
 
 
 class Pictures:

@@ -64,7 +64,7 @@ class View:
     def names(self, field: FieldSpec) -> list[str]:
         """What a field is called in the batch, in each view."""
         name = (self.rename or {}).get(field.name, field.name)
-        if field.kind not in PICTURES or not isinstance(self.crop, Mapping):
+        if field.kind not in PICTURES | {"boxes"} or not isinstance(self.crop, Mapping):
             return [name]
         return [f"{name}_{view}" for view in self.crop]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import shlex
 import tarfile
@@ -67,6 +68,15 @@ def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 (tmp_path / "captioned" / path.name).write_bytes(path.read_bytes())
                 (tmp_path / "captioned" / f"{path.stem}.txt").write_text(path.stem)
                 archive.add(tmp_path / "captioned" / f"{path.stem}.txt", f"{path.stem}.txt")
+    images = [
+        {"id": number, "file_name": str(path.relative_to(source))} for number, path in enumerate(source.rglob("*.jpg"))
+    ]
+    boxes = [{"image_id": 0, "category_id": 9, "bbox": [1, 1, 9, 9]}]
+    (tmp_path / "coco" / "annotations").mkdir(parents=True)
+    (tmp_path / "coco" / "train2017").symlink_to(source)
+    (tmp_path / "coco" / "annotations" / "instances_train2017.json").write_text(
+        json.dumps({"images": images, "annotations": boxes, "categories": [{"id": 9, "name": "x"}]})
+    )
     (tmp_path / "photos.csv").write_text("\n".join(rows) + "\n")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("packer ")]

@@ -34,9 +34,9 @@ READER = STORES | {
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
     "packer_reader.ahead", "packer_reader.view", "packer_reader.pixels", "packer_reader.cache", "packer_reader.warm",
-    "packer_reader.footprint", "packer_reader.packed",
+    "packer_reader.footprint", "packer_reader.packed", "packer_reader.boxes",
 }  # fmt: skip
-SHARED = STORES | {"packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
+SHARED = STORES | {"packer_reader.boxes", "packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
 MAY_IMPORT = {
     "packer_reader.errors": set(),
     "packer_reader.permutation": set(),
@@ -76,6 +76,7 @@ MAY_IMPORT = {
     "packer_reader.opencv": set(),
     "packer_reader.resize": {"packer_reader.opencv"},
     "packer_reader.jpeg": set(),
+    "packer_reader.boxes": set(),
     "packer_reader.decode": FORMAT | {"packer_reader.jpeg"},
     "packer_reader.pixels": STORES,
     "packer_reader.footprint": set(),
@@ -142,7 +143,8 @@ HOMES = {
               "packer_reader.ranks",
               "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
               "packer_reader.iteration", "packer_reader.skipping", "packer_reader.fill",
-              "packer_reader.sender", "packer_reader.packed", "packer_reader.device", "packer.runners.processes"),
+              "packer_reader.sender", "packer_reader.packed", "packer_reader.boxes",
+              "packer_reader.device", "packer.runners.processes"),
 }  # fmt: skip
 
 

@@ -53,6 +53,12 @@ _RECIPE = (
         "--ignore-label", type=int, default=255, show_default=True, help="What masks have where there is no image."
     ),
     click.option("--reduce-zero-label", is_flag=True, help="Masks: 0 becomes the ignore label, the others one less."),
+    click.option(
+        "--min-box-size", type=float, default=1.0, show_default=True, help="Drop boxes with smaller sides, in pixels."
+    ),
+    click.option(
+        "--min-visibility", type=float, default=0.0, show_default=True, help="Drop boxes of which less is left."
+    ),
     click.option("--meta", is_flag=True, help="Add a json field with source name, class and sizes."),
     click.option(
         "--max-pixels", type=int, default=1 << 27, show_default=True, help="Skip larger images, by their header."
@@ -70,8 +76,8 @@ _SOURCE = (
         "--from",
         "source_type",
         metavar="TYPE",
-        help="Source type: imagefolder, metadata, pairs, sidecars, webdataset, or python:MODULE:ATTRIBUTE in place of "
-        "SOURCE; detected when left out.",
+        help="Source type: imagefolder, coco, metadata, pairs, sidecars, webdataset, or python:MODULE:ATTRIBUTE in "
+        "place of SOURCE; detected when left out.",
     ),
     click.option(
         "--field",
@@ -111,7 +117,7 @@ _JOB = (
 )
 _SAME = (
     "fit", "gray", "bits", "exact", "encode", "quality", "roi", "seed", "val", "group_by", "stratify", "meta",
-    "max_pixels", "source_names", "ignore_label", "reduce_zero_label",
+    "max_pixels", "source_names", "ignore_label", "reduce_zero_label", "min_box_size", "min_visibility",
 )  # fmt: skip
 """Options that a recipe takes as they are."""
 _OUTPUT = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from braceexpand import braceexpand
 
 from packer.sources import PYTHON
+from packer.sources.coco import Coco, coco_files
 from packer.sources.grouped import Grouped, looks_grouped
 from packer.sources.imagefolder import SPLIT_NAMES, ImageFolder
 from packer.sources.lists import LISTS
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "detect"]
 
-TYPES = ("imagefolder", "metadata", "pairs", "sidecars", "webdataset")
+TYPES = ("imagefolder", "coco", "metadata", "pairs", "sidecars", "webdataset")
+_SINGLE = {
+    "coco": "one annotation file, or a folder with annotations/instances_*.json",
+    "metadata": "one list, or a folder with metadata.csv",
+    "pairs": "a folder with images/ and masks/",
+}
+"""What sources of one path are."""
 _METADATA = tuple(f"metadata{suffix}" for suffix in (".csv", ".jsonl", ".parquet"))
 """What Hugging Face calls a list beside images."""
 
@@ -55,11 +62,8 @@ def detect(
         raise UsageError("no source is given: name the folder that holds the images, then the output")
     paths = _places([path for pattern in paths for path in _expanded(pattern)])
     found = _single(paths[0], forced, known, fields) if len(paths) == 1 else None
-    if found is None and forced in {"metadata", "pairs"}:
-        wanted = (
-            "one list, or a folder with metadata.csv" if forced == "metadata" else "a folder with images/ and masks/"
-        )
-        raise SourceError(f"--from {forced} takes {wanted}, not {', '.join(map(repr, paths))}")
+    if found is None and forced in _SINGLE:
+        raise SourceError(f"--from {forced} takes {_SINGLE[forced]}, not {', '.join(map(repr, paths))}")
     if fields and not isinstance(found, Metadata):
         raise UsageError("--field names columns of a list, and the source is none: leave it out")
     if found is not None:
@@ -124,6 +128,9 @@ def _single(path: str, forced: str | None, known: tuple[str, ...], fields: tuple
     place = Path(path)
     if place.is_file() and place.suffix.lower() in LISTS:
         return Metadata(str(place.parent), ((place.name, ""),), fields, known)
+    annotations = coco_files(path) if forced in {None, "coco"} else ()
+    if annotations:
+        return Coco(str(place.parent if place.is_file() else place), annotations, known)
     if not place.is_dir():
         return None
     lists = _lists(place) if forced in {None, "metadata"} else ()
@@ -170,10 +177,11 @@ def _check_place(path: str) -> None:
         raise SourceError(f"source {path!r} does not exist: check the path")
     if not place.is_dir() and place.name.lower().endswith(tuple(end.decode() for end in COMPRESSED)):
         raise SourceError(f"source {path!r}: {COMPRESSED_REASON}")
-    if not place.is_dir() and place.suffix.lower().encode() not in ARCHIVES and place.suffix.lower() not in LISTS:
+    known = (*LISTS, ".json", *(suffix.decode() for suffix in ARCHIVES))
+    if not place.is_dir() and place.suffix.lower() not in known:
         raise SourceError(
-            f"source {path!r} is a file: give the folder that holds the images, a .tar or .zip archive of it, or a "
-            f"list ({' '.join(LISTS)})"
+            f"source {path!r} is a file: give the folder that holds the images, a .tar or .zip archive of it, a "
+            f"list ({' '.join(LISTS)}), or annotations (.json)"
         )
     if (place / MANIFEST).is_file():
         raise SourceError(f"source {path!r} is a packer store already: give the raw images it was made from")

@@ -18,10 +18,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from packer_reader.boxes import kept, moved
 from packer_reader.errors import SampleError
 from packer_reader.resize import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from packer.fields import Extra
     from packer.recipe import Recipe
     from packer.transforms.geometry import Geometry
@@ -55,6 +58,8 @@ def store_extra(
     """
     if extra.kind in {"mask", "depth"}:
         return _store_mask(extra, value, upright, geometry, recipe)
+    if extra.kind == "boxes":
+        return _store_boxes(value, upright, geometry, recipe), None
     if extra.kind == "text":
         return ("" if value is None else str(value)).encode("utf-8", "surrogatepass"), None
     if extra.kind == "number":
@@ -87,6 +92,36 @@ def _store_mask(
     done, buffer = cv2.imencode(".png", np.ascontiguousarray(cut), [cv2.IMWRITE_PNG_COMPRESSION, _PNG_LEVEL])
     assert done
     return bytes(buffer), 8 * pixels.itemsize
+
+
+def _store_boxes(value: Mapping[str, Any], upright: tuple[int, int], geometry: Geometry, recipe: Recipe) -> bytes:
+    """Boxes in the frame of the stored image, with the affine that takes the original's pixels there."""
+    declared = value.get("size")
+    if declared is not None and tuple(declared) != upright:
+        raise SampleError(
+            "mismatch",
+            f"the annotations are of {declared[1]} x {declared[0]} pixels, the upright image has {upright[1]} x "
+            f"{upright[0]}",
+        )
+    scale = geometry.scaled[1] / upright[1], geometry.scaled[0] / upright[0]
+    top, left, rows, columns = geometry.crop
+    above, before = geometry.pad
+    shift = float(before - left), float(above - top)
+    boxes = moved(np.array(value["boxes"], np.float64).reshape(-1, 4), scale, shift)
+    boxes, good = kept(
+        boxes, (before, above, before + columns, above + rows), recipe.min_box_size, recipe.min_visibility
+    )
+    document = {
+        "boxes": boxes[good].astype(np.float32).tolist(),
+        **{
+            name: [one for one, keep in zip(values, good.tolist(), strict=True) if keep]
+            for name, values in value.items()
+            if name not in {"boxes", "size"}
+        },
+        "orig_size": list(upright),
+        "affine": [[scale[0], 0.0, shift[0]], [0.0, scale[1], shift[1]]],
+    }
+    return json.dumps(document, sort_keys=True).encode()
 
 
 def _without_zero(pixels: Pixels, ignore: int) -> Pixels:
