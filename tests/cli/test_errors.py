@@ -55,7 +55,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("build", "src", "o", "--quality", "high"), 2, "'high' is not a valid integer"),
         (("build", "src", "o", "--workers", "0"), 2, "--workers is 0"),
         (("build", "src", "o", "--runner", "slurm"), 2, "--runner is 'slurm', it must be one of"),
-        (("build", "src", "o", "--from", "coco"), 2, "--from is 'coco', it must be one of imagefolder"),
+        (("build", "src", "o", "--from", "cocos"), 2, "--from is 'cocos', it must be one of imagefolder"),
         (("build", "src", "o", "--val", "2"), 2, "--val is 2.0"),
         (("build", "src", "o", "--seed", "-1"), 2, "--seed is -1"),
         (("build", "src", "o", "--max-errors", "some"), 2, "--max-errors is 'some', it must be a count, or a share"),

@@ -70,11 +70,12 @@ def test_boxes_lead_there_and_back(
     assert found["orig_size"] == list(size)
     (sx, _, tx), (_, sy, ty) = found["affine"]
     shift, scale = np.array([tx, ty, tx, ty]), np.array([sx, sy, sx, sy])
-    frame = [*np.array([geometry.pad[1], geometry.pad[0]] * 2), 0, 0, geometry.crop[3], geometry.crop[2]]
+    above, before = geometry.pad
+    frame = np.array([before, above, before + geometry.crop[3], above + geometry.crop[2]])
     for label, box in zip(found["labels"], found["boxes"], strict=True):
         back = (np.array(box) - shift) / scale
         inside = (frame - shift) / scale
-        wanted = boxes[label].clip([*inside[:2], *inside[:2]], [*inside[2:], *inside[2:]])
+        wanted = boxes[label].clip(np.tile(inside[:2], 2), np.tile(inside[2:], 2))
         assert np.abs(back - wanted).max() < 1e-3
 
 
