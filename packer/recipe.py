@@ -197,7 +197,16 @@ def several_sizes(recipes: list[Recipe]) -> list[Recipe]:
     return [replace(recipe, sizes=sizes) for recipe in recipes]
 
 
-_LOSSY = {".jpg": "jpg", ".jpeg": "jpg", ".jpe": "jpg", ".jfif": "jpg", ".avif": "jpg", ".jp2": "jpg", ".webp": "webp"}
+_LOSSY = {
+    ".npy": "npy",
+    ".jpg": "jpg",
+    ".jpeg": "jpg",
+    ".jpe": "jpg",
+    ".jfif": "jpg",
+    ".avif": "jpg",
+    ".jp2": "jpg",
+    ".webp": "webp",
+}
 
 
 def choose_codec(recipe: Recipe, suffixes: Counter[str]) -> str:

@@ -42,6 +42,26 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """What an earlier store made of a sample: stored again as it is, where the recipe changes nothing."""
+
+    codec: str
+    channels: int
+    dtype: str
+    image: bytes
+    size: tuple[int, int]
+    """Height and width."""
+    moments: tuple[int, ...]
+    source_codec: int
+    source_size: int
+    source_hash: bytes
+    blobs: tuple[bytes, ...]
+    """Of the other fields, in stored order."""
+    columns: tuple[float, ...]
+    """Of those that have one."""
+
+
+@dataclass(frozen=True, slots=True)
 class RawSample:
     """One sample as the source holds it."""
 
@@ -52,6 +72,8 @@ class RawSample:
     """Class index; -1 without a label."""
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Values of the other fields, by name."""
+    ready: Ready | None = None
+    """Set where it comes from a store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from packer_reader.errors import SampleError
 from packer_reader.format.record import MAX_FIELD
 
 if TYPE_CHECKING:
-    from packer.sample import RawSample
+    from packer.sample import RawSample, Ready
     from packer.unit import SplitJob
 
 __all__ = ["Facts", "Opened", "StoredSample", "public_name", "stored_sample", "with_label"]
@@ -68,9 +68,11 @@ def stored_sample(job: SplitJob, opened: Opened) -> StoredSample:
     Raises:
         SampleError: it cannot be converted.
     """
+    raw = opened.raw
+    if raw.ready is not None and _as_it_is(job, raw.ready):
+        return _stored_again(job, raw, raw.ready)
     from packer.transforms.image import open_image, store_image  # noqa: PLC0415 - torch and cv2 load in workers only
 
-    raw = opened.raw
     if opened.picture is None:
         opened.picture = open_image(raw.image, job.recipe)
     image = store_image(raw.image, opened.picture, job.codec, job.recipe)
@@ -86,6 +88,36 @@ def stored_sample(job: SplitJob, opened: Opened) -> StoredSample:
         _check_sizes(blobs)
         columns = [column for _, column in made if column is not None]
     facts = Facts(image.size, image.moments, image.source_codec, size, opened.digest, raw.label, extras=tuple(columns))
+    return StoredSample(blobs, facts)
+
+
+def _as_it_is(job: SplitJob, ready: Ready) -> bool:
+    """Whether a recipe leaves the images of a store as they are."""
+    recipe = job.recipe
+    return (
+        recipe.resize is None
+        and recipe.encode == "keep"
+        and ready.codec == job.codec
+        and ready.dtype == recipe.dtype
+        and ready.channels == (1 if recipe.gray else 3)
+        and not recipe.reduce_zero_label
+    )
+
+
+def _stored_again(job: SplitJob, raw: RawSample, ready: Ready) -> StoredSample:
+    """The very bytes of an earlier store."""
+    blobs = with_label(job, ready.image, ready.size, raw.ref.name, raw.label)
+    place = 1 + job.labelled
+    blobs[place:place] = ready.blobs
+    facts = Facts(
+        ready.size,
+        ready.moments,
+        ready.source_codec,
+        ready.source_size,
+        ready.source_hash,
+        raw.label,
+        extras=ready.columns,
+    )
     return StoredSample(blobs, facts)
 
 

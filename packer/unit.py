@@ -19,6 +19,7 @@ from packer.checksum import content_hash, noted
 from packer.plan import Plan
 from packer.sample import Problem
 from packer.sinks.fragment import FRAGMENTS
+from packer.sources.base import Expecting
 from packer.sources.refs import RefTable, map_array
 from packer.stored import Opened, StoredSample, public_name, stored_sample
 from packer.whereabouts import Whereabouts
@@ -186,6 +187,8 @@ def convert_unit(
     earlier = [_Earlier(job, refs) if job.reuse is not None else None for job in jobs]
     with ExitStack() as stack:
         at = stack.enter_context(Whereabouts(first.work, unit))
+        if isinstance(first.source, Expecting):
+            first.source.expect(refs)
         for number in wanted:
             jobs[number].data_path(unit).parent.mkdir(parents=True, exist_ok=True)
         fragments = [stack.enter_context(_fragment(jobs[number], unit)) for number in wanted]

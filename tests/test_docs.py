@@ -77,6 +77,7 @@ def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "coco" / "annotations" / "instances_train2017.json").write_text(
         json.dumps({"images": images, "annotations": boxes, "categories": [{"id": 9, "name": "x"}]})
     )
+    build(str(source), "out.lmdb", Recipe(container="lmdb"), Job(workers=1))
     (tmp_path / "photos.csv").write_text("\n".join(rows) + "\n")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("packer ")]
@@ -84,6 +85,7 @@ def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for command in commands:
         assert CliRunner().invoke(cli, shlex.split(command)[1:], catch_exceptions=False).exit_code == 0
     assert packer_reader.open("masks.lmdb")[0]["mask"].shape == (64, 64)
+    assert len(packer_reader.open("reshuffled")) == 20
     assert len(packer_reader.open("repacked.lmdb")) == len(packer_reader.open("captioned.lmdb")) == 20
     assert packer_reader.open("captioned.lmdb").manifest.field("txt") is not None
     assert packer_reader.open("captions.lmdb")[0]["caption"].startswith("no. ")

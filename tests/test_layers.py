@@ -111,6 +111,7 @@ MAY_IMPORT = {
         "packer.plan",
         "packer.sample",
         "packer.sinks.fragment",
+        "packer.sources.base",
         "packer.sources.refs",
         "packer.stored",
         "packer.reuse",

@@ -76,8 +76,8 @@ _SOURCE = (
         "--from",
         "source_type",
         metavar="TYPE",
-        help="Source type: imagefolder, coco, metadata, pairs, sidecars, webdataset, or python:MODULE:ATTRIBUTE in "
-        "place of SOURCE; detected when left out.",
+        help="Source type: imagefolder, coco, metadata, pairs, sidecars, store, webdataset, or "
+        "python:MODULE:ATTRIBUTE in place of SOURCE; detected when left out.",
     ),
     click.option(
         "--field",

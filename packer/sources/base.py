@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Sequence
 
     from packer.fields import Extra
     from packer.sample import Problem, RawSample, Ref
     from packer.sources.refs import RefWriter
 
-__all__ = ["Listing", "Source"]
+__all__ = ["Expecting", "Listing", "Source"]
 
 
 @dataclass
@@ -45,6 +46,14 @@ class Listing:
     """Samples refused while listing."""
     notices: list[str] = field(default_factory=list)
     """Sentences that a user should see."""
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A source that reads a unit's samples faster together."""
+
+    def expect(self, refs: Sequence[Ref]) -> None:
+        """These are read next."""
 
 
 class Source(Protocol):

@@ -16,10 +16,11 @@ from packer.sources.imagefolder import SPLIT_NAMES, ImageFolder
 from packer.sources.lists import LISTS
 from packer.sources.metadata import Metadata
 from packer.sources.pairs import Pairs, pair_folders
+from packer.sources.store import open_stores
 from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON
 from packer.sources.walk import root_of
-from packer_reader.errors import SampleError, SourceError, UsageError
-from packer_reader.format.names import MANIFEST
+from packer_reader.errors import SampleError, SourceError, StoreError, UsageError
+from packer_reader.stores.open import store_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "detect"]
 
-TYPES = ("imagefolder", "coco", "metadata", "pairs", "sidecars", "webdataset")
+TYPES = ("imagefolder", "coco", "metadata", "pairs", "sidecars", "store", "webdataset")
 _SINGLE = {
     "coco": "one annotation file, or a folder with annotations/instances_*.json",
     "metadata": "one list, or a folder with metadata.csv",
@@ -61,6 +62,11 @@ def detect(
     if not paths:
         raise UsageError("no source is given: name the folder that holds the images, then the output")
     paths = _places([path for pattern in paths for path in _expanded(pattern)])
+    if all(map(_is_store, paths)) and forced in {None, "store"}:
+        return open_stores(paths)
+    if forced == "store" or any(map(_is_store, paths)):
+        odd = next(path for path in paths if not _is_store(path))
+        raise SourceError(f"source {odd!r} is no packer store: stores and raw images are built apart")
     found = _single(paths[0], forced, known, fields) if len(paths) == 1 else None
     if found is None and forced in _SINGLE:
         raise SourceError(f"--from {forced} takes {_SINGLE[forced]}, not {', '.join(map(repr, paths))}")
@@ -99,6 +105,14 @@ def _globbed(pattern: str) -> list[str]:
     if set(pattern) & set("*?["):
         found = sorted(glob.glob(pattern))  # noqa: PTH207 - patterns may be absolute
     return found or [pattern]
+
+
+def _is_store(path: str) -> bool:
+    """Whether this is a store, or a folder of stores."""
+    try:
+        return Path(path).is_dir() and bool(store_folders(Path(path)))
+    except StoreError:
+        return False
 
 
 def _is_grouped(path: str) -> bool:
@@ -183,5 +197,3 @@ def _check_place(path: str) -> None:
             f"source {path!r} is a file: give the folder that holds the images, a .tar or .zip archive of it, a "
             f"list ({' '.join(LISTS)}), or annotations (.json)"
         )
-    if (place / MANIFEST).is_file():
-        raise SourceError(f"source {path!r} is a packer store already: give the raw images it was made from")

@@ -116,12 +116,18 @@ def _store_boxes(value: Mapping[str, Any], upright: tuple[int, int], geometry: G
         **{
             name: [one for one, keep in zip(values, good.tolist(), strict=True) if keep]
             for name, values in value.items()
-            if name not in {"boxes", "size"}
+            if name not in {"boxes", "size", "orig_size", "affine"}
         },
-        "orig_size": list(upright),
-        "affine": [[scale[0], 0.0, shift[0]], [0.0, scale[1], shift[1]]],
+        "orig_size": value.get("orig_size", list(upright)),
+        "affine": _behind(value.get("affine", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), scale, shift),
     }
     return json.dumps(document, sort_keys=True).encode()
+
+
+def _behind(affine: list[list[float]], scale: tuple[float, float], shift: tuple[float, float]) -> list[list[float]]:
+    """An affine and then another one: boxes of a store that is resized again lead back to the first original."""
+    (a, _, x), (_, d, y) = affine
+    return [[a * scale[0], 0.0, x * scale[0] + shift[0]], [0.0, d * scale[1], y * scale[1] + shift[1]]]
 
 
 def _without_zero(pixels: Pixels, ignore: int) -> Pixels:

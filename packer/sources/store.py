@@ -1,0 +1,196 @@
+"""Stores of ours as a source: to shuffle anew, cut other shards, change the container, resize or split.
+
+Where the recipe leaves images as they are, bytes are copied, checked by CRC, and nothing is decoded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.fields import Extra, ExtraKind
+from packer.sample import RawSample, Ready, Ref
+from packer.sources.base import Listing
+from packer.sources.refs import Common, Places
+from packer_reader.decode import decode_field
+from packer_reader.errors import DamageError, SampleError, SourceError
+from packer_reader.stores.open import bare_store, read_manifest, store_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from packer.sources.refs import RefWriter
+    from packer_reader.format.fields import FieldSpec
+    from packer_reader.format.manifest import Manifest
+    from packer_reader.stores.base import Store
+
+__all__ = ["Stores", "open_stores"]
+
+_CHUNK = 1 << 15
+
+
+@dataclass(frozen=True)
+class Stores:
+    """One or several stores with the same fields and classes."""
+
+    folders: tuple[str, ...]
+    """Of complete stores; splits are stores of their own."""
+    type: str = "store"
+
+    @property
+    def prefixes(self) -> tuple[bytes, ...]:
+        """What tells names of one store from those of another."""
+        names = [Path(folder).name for folder in self.folders]
+        return tuple(
+            os.fsencode(f"{name}/" if names.count(name) == 1 else f"{folder}/")
+            for name, folder in zip(names, self.folders, strict=True)
+        )
+
+    def scan(self, refs: RefWriter) -> Listing:
+        """List the samples store by store, in stored order; see `Source.scan`."""
+        manifests = [read_manifest(Path(folder)) for folder in self.folders]
+        first = manifests[0]
+        for folder, other in zip(self.folders[1:], manifests[1:], strict=True):
+            if _kinds(other) != _kinds(first) or other.classes != first.classes:
+                raise SourceError(
+                    f"{self.folders[0]!r} and {folder!r} have other fields or classes: build them one by one"
+                )
+        splits = tuple(dict.fromkeys(manifest.split for manifest in manifests if manifest.split))
+        whole = all(manifest.split for manifest in manifests)
+        for number, folder in enumerate(self.folders):
+            store, manifest = _opened(folder), manifests[number]
+            refs.note(manifest.content_digest.encode())
+            split = splits.index(manifest.split) if whole and manifest.split else -1
+            _list(store, refs, Common(source=number, split=split))
+        picture = first.fields[0]
+        labelled = any(field.kind == "label" for field in first.fields)
+        return Listing(
+            type=self.type,
+            reason="it has a manifest of packer's",
+            classes=first.classes,
+            labelled=labelled,
+            splits=splits if whole else (),
+            found=refs.count,
+            bytes=sum(manifest.bytes for manifest in manifests),
+            digest=refs.digest(b""),
+            suffixes=Counter({f".{picture.codec}": refs.count}),
+            ignored=Counter(),
+            extras=tuple(_extra(field) for field in first.fields if field.kind not in {"image", "label"}),
+        )
+
+    def expect(self, refs: Sequence[Ref]) -> None:
+        """Read a unit's samples at once, which takes half of the time; see `Expecting`."""
+        _HELD.clear()
+        for number in {ref.source for ref in refs}:
+            folder = self.folders[number]
+            numbers = np.array([ref.offset for ref in refs if ref.source == number])
+            try:
+                _HELD[folder] = _read(_opened(folder), numbers)
+            except DamageError:
+                continue  # one by one, which says whose bytes are damaged
+
+    def read(self, ref: Ref) -> RawSample:
+        """One sample; see `Source.read`."""
+        folder = self.folders[ref.source]
+        store = _opened(folder)
+        held = _HELD.get(folder, {}).get(ref.offset)
+        if held is None:
+            try:
+                held = _read(store, np.array([ref.offset]))[ref.offset]
+            except DamageError:
+                raise SampleError("corrupt", "its bytes in the store are not what was written") from None
+        blobs, ready = held
+        values = {
+            field.name: blob if field.kind in {"mask", "depth"} else decode_field(field, blob)
+            for field, blob in zip(store.manifest.fields[1:], blobs[1:], strict=True)
+            if field.kind != "label"
+        }
+        picture = store.manifest.fields[0]
+        image = decode_field(picture, blobs[0]) if picture.codec == "npy" else blobs[0]
+        return RawSample(ref, image, ref.label, values, ready)
+
+
+def open_stores(paths: Sequence[str]) -> Stores:
+    """The stores at some paths, each a store or a folder of splits."""
+    return Stores(tuple(str(folder) for path in paths for folder in store_folders(Path(path))))
+
+
+@lru_cache(maxsize=64)
+def _opened(folder: str) -> Store:
+    return bare_store(Path(folder), read_manifest(Path(folder)))
+
+
+def _kinds(manifest: Manifest) -> list[tuple[str, str, str]]:
+    return [(field.name, field.kind, field.suffix) for field in manifest.fields]
+
+
+def _extra(field: FieldSpec) -> Extra:
+    if field.kind not in get_args(ExtraKind):
+        raise SourceError(f"field {field.name!r} is of kind {field.kind!r}, which cannot be written yet")
+    kind: ExtraKind = field.kind  # type: ignore[assignment]
+    return Extra(field.name, kind, field.dtype if kind == "number" else "")
+
+
+def _list(store: Store, refs: RefWriter, common: Common) -> None:
+    names, columns = store.columns.strings("name"), store.columns
+    sizes, mtimes = columns.numbers("source_size"), columns.numbers("source_mtime_ns")
+    labels = columns.numbers("label") if "label" in columns else None
+    for start in range(0, len(store), _CHUNK):
+        numbers = range(start, min(start + _CHUNK, len(store)))
+        rows = slice(numbers.start, numbers.stop)
+        places = Places(
+            sizes[rows].tolist(),
+            mtimes[rows].tolist(),
+            numbers,
+            labels=labels[rows].tolist() if labels is not None else [],
+        )
+        refs.add([os.fsencode(names[number]) for number in numbers], places, common)
+
+
+Held = dict[int, tuple[tuple[bytes, ...], Ready]]
+_HELD: dict[str, Held] = {}
+"""Of the unit that is being converted: by store and sample number the fields' bytes, and what is known of them."""
+
+
+def _read(store: Store, numbers: npt.NDArray[np.int64]) -> Held:
+    """Samples of a store, checked by CRC.
+
+    Raises:
+        DamageError: one is damaged.
+    """
+    fields, columns = store.manifest.fields, store.columns
+    rows = store.read(numbers, range(len(fields)))
+    known = [columns.numbers(name)[numbers].tolist() for name in ("height", "width", "source_codec", "source_size")]
+    moments = np.ascontiguousarray(columns.numbers("moments")).view("<u8")[numbers].tolist()
+    hashes = columns.numbers("source_hash")[numbers]
+    others = [place for place, field in enumerate(fields) if field.kind not in {"image", "label"}]
+    named = [extra.column[0] for extra in (_extra(fields[place]) for place in others) if extra.column is not None]
+    values = list(zip(*(columns.numbers(name)[numbers].tolist() for name in named), strict=True)) or [()] * len(numbers)
+    found: Held = {}
+    for place, (number, row) in enumerate(zip(numbers.tolist(), rows, strict=True)):
+        blobs = tuple(map(bytes, row))
+        height, width, codec, size = (column[place] for column in known)
+        found[number] = (
+            blobs,
+            Ready(
+                codec=fields[0].codec,
+                channels=fields[0].maximum[-1],
+                dtype=fields[0].dtype,
+                image=blobs[0],
+                size=(height, width),
+                moments=tuple(moments[place]),
+                source_codec=codec,
+                source_size=size,
+                source_hash=hashes[place].tobytes(),
+                blobs=tuple(blobs[other] for other in others),
+                columns=values[place],
+            ),
+        )
+    return found
