@@ -133,20 +133,22 @@ def _copies(
     return [_copy(job, image, ref.name, fact) for image, ref, fact in zip(images, refs, facts, strict=True)]
 
 
-def _copy(job: SplitJob, image: Any, name: str, facts: Facts) -> StoredSample | None:
-    if image is None:
+def _copy(job: SplitJob, found: tuple[Any, int] | None, name: str, facts: Facts) -> StoredSample | None:
+    if found is None:
         return None
+    image, crc = found
     try:
-        return StoredSample(with_label(job, image, facts.size, name, facts.label), facts, copied=True)
+        return StoredSample(with_label(job, image, facts.size, name, facts.label), facts, copied=True, crc=crc)
     except SampleError:
         return None  # converting it says why
 
 
-def _images(store: Store, numbers: Ints) -> list[Any]:
-    """Encoded images, checked by CRC; None for one that is damaged."""
+def _images(store: Store, numbers: Ints) -> list[tuple[Any, int] | None]:
+    """Encoded images, checked by CRC, and that; None for one that is damaged."""
     try:
         store.announce(numbers, [0])
-        return [image for (image,) in store.read(numbers, [0])]
+        spans = store.checked(numbers, [0])
+        return list(zip(spans.views[0], spans.crcs[0], strict=True))
     except StoreError:
         return [None] if len(numbers) == 1 else [_images(store, one)[0] for one in numbers[:, None]]
 

@@ -49,6 +49,8 @@ class Ready:
     channels: int
     dtype: str
     image: bytes
+    crc: int
+    """CRC-32 of the image."""
     size: tuple[int, int]
     """Height and width."""
     moments: tuple[int, ...]

@@ -46,6 +46,8 @@ class StoredSample:
     facts: Facts
     copied: bool = False
     """Whether it comes from an earlier store."""
+    crc: int | None = None
+    """CRC-32 of the first blob, where it is known already."""
 
 
 @dataclass(slots=True)
@@ -118,7 +120,7 @@ def _stored_again(job: SplitJob, raw: RawSample, ready: Ready) -> StoredSample:
         raw.label,
         extras=ready.columns,
     )
-    return StoredSample(blobs, facts)
+    return StoredSample(blobs, facts, crc=ready.crc)
 
 
 def with_label(job: SplitJob, image: bytes, size: tuple[int, int], name: str, label: int) -> list[bytes]:

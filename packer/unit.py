@@ -203,7 +203,7 @@ def convert_unit(
                 continue
             for number, fragment, columns in zip(wanted, fragments, rows, strict=True):
                 blobs = samples[number].blobs
-                fragment.add(key, blobs)
+                fragment.add(key, blobs, samples[number].crc)
                 columns.facts.append(samples[number].facts)
                 columns.sizes.append(sum(map(len, blobs)))
                 columns.refs.append(ref)

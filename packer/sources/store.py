@@ -166,7 +166,8 @@ def _read(store: Store, numbers: npt.NDArray[np.int64]) -> Held:
         DamageError: one is damaged.
     """
     fields, columns = store.manifest.fields, store.columns
-    rows = store.read(numbers, range(len(fields)))
+    spans = store.checked(numbers, range(len(fields)))
+    rows = list(zip(*spans.views, strict=True))
     known = [columns.numbers(name)[numbers].tolist() for name in ("height", "width", "source_codec", "source_size")]
     moments = np.ascontiguousarray(columns.numbers("moments")).view("<u8")[numbers].tolist()
     hashes = columns.numbers("source_hash")[numbers]
@@ -184,6 +185,7 @@ def _read(store: Store, numbers: npt.NDArray[np.int64]) -> Held:
                 channels=fields[0].maximum[-1],
                 dtype=fields[0].dtype,
                 image=blobs[0],
+                crc=spans.crcs[0][place],
                 size=(height, width),
                 moments=tuple(moments[place]),
                 source_codec=codec,

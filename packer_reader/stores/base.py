@@ -151,12 +151,21 @@ class Store:
         Raises:
             DamageError: naming shard, key and source file.
         """
+        spans = self.checked(numbers, fields)
+        return list(zip(*spans.views, strict=True)) if fields else [()] * len(numbers)
+
+    def checked(self, numbers: Ints, fields: Sequence[int]) -> Spans:
+        """The same by field, with the CRC-32 that each has.
+
+        Raises:
+            DamageError: naming shard, key and source file.
+        """
         spans = self.spans(numbers, fields)
-        for place in range(len(fields)):
-            for number, view, crc in zip(numbers.tolist(), spans.views[place], spans.crcs[place], strict=True):
+        for views, crcs in zip(spans.views, spans.crcs, strict=True):
+            for number, view, crc in zip(numbers.tolist(), views, crcs, strict=True):
                 if zlib.crc32(view) != crc:
                     raise self.damaged(number)
-        return list(zip(*spans.views, strict=True)) if fields else [()] * len(numbers)
+        return spans
 
     def spans(self, numbers: Ints, fields: Sequence[int]) -> Spans:
         """Encoded fields of several samples and their CRC-32, not compared yet: whoever decodes does that.

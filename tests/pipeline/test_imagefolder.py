@@ -158,8 +158,7 @@ def test_detection_says_what_is_wrong(tmp_path: Path, tar_store: Path) -> None:
     for path, message in (("gone", "does not exist"), ("file", "is a file")):
         with pytest.raises(SourceError, match=message):
             detect([str(tmp_path / path)])
-    with pytest.raises(SourceError, match="is a packer store already"):
-        detect([str(tar_store)])
+    assert detect([str(tar_store)]).type == "store"
     with pytest.raises(UsageError, match="--from is 'zip', it must be one of imagefolder"):
         detect([str(tmp_path)], "zip")
 
