@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packer.drive import Drive, Lane
+from packer.fields import check_fields
 from packer.job import Job
 from packer.output.card import CARD, card_text
 from packer.output.finish import StoreFacts, finish_store
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "write"]
 
+_WHOLE_SAMPLES = ("sidecars", "store", "webdataset")
+"""Source types whose labels are known only when a sample is read."""
 _STARTS = 4
 """Times that workers may die while they load."""
 
@@ -151,7 +154,9 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     listing = scan(source, staging.refs, job)
     whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, _versions(recipes[0]))
     run.ended("scan")
-    _check_fields(listing, recipes[0])
+    check_fields(
+        listing.extras, choose_codec(recipes[0], listing.suffixes), labelled=listing.labelled, meta=recipes[0].meta
+    )
     asked = [recipe.to_json() for recipe in recipes]
     staging.agree(
         {
@@ -186,23 +191,13 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     return stores
 
 
-def _check_fields(listing: Listing, recipe: Recipe) -> None:
-    """See that no two fields of a store would have one suffix.
-
-    Raises:
-        UsageError: `--meta` would be one too many.
-    """
-    if recipe.meta and any(extra.suffix == "json" for extra in listing.extras):
-        raise UsageError("--meta adds a json field, and the source has one: leave it out")
-
-
 def _plan_reuse(whole: _Build) -> None:
     """Find what can be copied from an earlier store, if one is given."""
     earlier, listing = whole.job.reuse, whole.listing
     if earlier is None:
         return
-    if listing.extras:
-        names = ", ".join(extra.name for extra in listing.extras)
+    if listing.extras or listing.type in _WHOLE_SAMPLES:
+        names = ", ".join(extra.name for extra in listing.extras) or "labels in files of their own"
         raise UsageError(f"--reuse copies images and labels, this source has other fields ({names}): leave it out")
     for recipe in whole.recipes:
         made = MadeBy(recipe, choose_codec(recipe, listing.suffixes), whole.versions)

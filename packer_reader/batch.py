@@ -135,6 +135,13 @@ class BatchReader:
                     found.append((name, field.dtype, (count, *shape)))
         return found + ([("id", np.int64, (count,))] if self.view.with_id else [])
 
+    @property
+    def scratch(self) -> int:
+        """Bytes that the largest images take while they are decoded, on all threads."""
+        pictures = [spec for spec in self._specs if spec.kind == "image" and spec.codec == "jpg"]
+        sizes = [int(np.prod(spec.maximum)) for spec in pictures] if self.view.crop is not None else []
+        return self._threads.count * max(sizes, default=0)
+
     def listed(self) -> list[FieldSpec]:
         """Fields that come as lists, since their values have no one size; once for each view."""
         pairs = zip(self._specs, self._fields, strict=True)

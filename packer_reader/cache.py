@@ -7,6 +7,7 @@ ended. A note in the temporary folder, held under a lock while one process decod
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import mmap
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from packer_reader.crops import Cut
     from packer_reader.fill import Encoded, Threads
     from packer_reader.format.fields import FieldSpec
+    from packer_reader.skipping import OnError
     from packer_reader.stores.base import Store
 
 __all__ = ["Cache", "Cached", "cached_pixels"]
@@ -94,7 +96,7 @@ class Cached:
         return True
 
 
-def cached_pixels(cache: Cache | None, store: Store, view: View) -> dict[str, Cached]:
+def cached_pixels(cache: Cache | None, store: Store, view: View, on_error: OnError) -> dict[str, Cached]:
     """The decoded images of a view, by field: found where another process of this machine has them, or made.
 
     Raises:
@@ -106,6 +108,8 @@ def cached_pixels(cache: Cache | None, store: Store, view: View) -> dict[str, Ca
         return {}
     if cache != "decoded":
         raise UsageError(f"cache is {cache!r}, it must be 'decoded' or None")
+    if on_error == "skip":
+        raise UsageError('cache="decoded" decodes all images beforehand, so none can be skipped: leave on_error out')
     if view.decode == "bytes":
         raise UsageError('cache="decoded" keeps pixels, decode="bytes" gives none: leave one out')
     fields = [store.manifest.fields[place] for place in view.chosen(store.manifest)]
@@ -121,29 +125,45 @@ def cached_pixels(cache: Cache | None, store: Store, view: View) -> dict[str, Ca
 
 def _one(store: Store, field: FieldSpec) -> Cached:
     shape = (len(store), *(side for side in field.shape if side is not None))
-    with _note(store, field) as note:
-        try:
-            return _found(json.loads(note.read_text()), shape, field.dtype)
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-        cached = _made(store, field, shape)
-        note.write_text(json.dumps(cached.note))
+    with _notes(store, field) as (path, notes):
+        alive = []
+        for note in notes:
+            try:
+                alive.append((note, _found(note, shape, field.dtype)))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # that process has ended
+        cached = alive[0][1] if alive else _made(store, field, shape)
+        path.write_text(json.dumps([*(note for note, _ in alive), cached.note]))
         return cached
 
 
 @contextmanager
-def _note(store: Store, field: FieldSpec) -> Iterator[Path]:
-    """The note's file, locked: whoever comes while one process decodes waits for it."""
+def _notes(store: Store, field: FieldSpec) -> Iterator[tuple[Path, list[Any]]]:
+    """The note's file and what is in it, locked: whoever comes while one process decodes waits for it.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     name = f"packer-cache-{os.getuid()}-{store.manifest.content_digest[:24]}-{field.name}"
     path = Path(tempfile.gettempdir()) / name
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file).st_uid != os.getuid():
-            raise UsageError(f"{str(path)!r} belongs to somebody else: remove it, or set TMPDIR")
-        yield path
-    finally:
-        os.close(file)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.fstat(file).st_uid != os.getuid():
+                raise PermissionError(errno.EPERM, "it belongs to somebody else")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                notes = json.loads(path.read_text() or "[]")
+            except ValueError:
+                notes = []
+            yield path, notes if isinstance(notes, list) else []
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise UsageError(
+            f'cache="decoded": {str(path)!r} cannot be used, or there is no memory ({error.strerror}): set TMPDIR, or '
+            "leave it out"
+        ) from None
 
 
 def _found(note: dict[str, Any], shape: tuple[int, ...], dtype: str) -> Cached:
@@ -155,7 +175,8 @@ def _found(note: dict[str, Any], shape: tuple[int, ...], dtype: str) -> Cached:
     """
     file = os.open(f"/proc/{int(note['pid'])}/fd/{int(note['file'])}", os.O_RDONLY | os.O_CLOEXEC)
     found = os.fstat(file)
-    if [found.st_dev, found.st_ino] != list(note["identity"]):
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if [found.st_dev, found.st_ino] != list(note["identity"]) or found.st_size != size:
         os.close(file)
         raise ValueError("another file by now")
     return Cached(file, shape, dtype)

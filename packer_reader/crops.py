@@ -26,6 +26,8 @@ Pixels = npt.NDArray[Any]
 _AUGMENT = 32
 """First part of the hash keys of augmentation; the orders have 1 to 16."""
 _TRIES = 10
+_BLOCK = 8
+"""Pixels of a side of libjpeg's blocks; smaller pictures are decoded in full."""
 
 
 class Draw:
@@ -65,7 +67,7 @@ class Cut:
     def divisor(self) -> int:
         """The largest of 8, 4 and 2 at which a smaller decode still has all pixels of the result; else 1."""
         rows, columns = self.size
-        if self.height < 2 * rows or self.width < 2 * columns:
+        if self.height < 2 * rows or self.width < 2 * columns or min(self.height, self.width) < _BLOCK:
             return 1
         return max(d for d in (2, 4, 8) if self.height >= d * rows and self.width >= d * columns)
 
@@ -146,11 +148,11 @@ def _sides(size: object, what: str) -> tuple[int, int]:
 
 
 def _rising(pair: object) -> bool:
-    """Whether this is (low, high), both over 0."""
+    """Whether this is (low, high), both over 0 and of a size that means something."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         return False
     numbers = [n for n in pair if isinstance(n, int | float)]
-    return len(numbers) == 2 and 0 < numbers[0] <= numbers[1]
+    return len(numbers) == 2 and 1e-6 <= numbers[0] <= numbers[1] <= 1e6
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ class RandomResizedCrop:
     def __post_init__(self) -> None:
         _sides(self.size, "RandomResizedCrop")
         if not _rising(self.scale) or not _rising(self.ratio):
-            raise UsageError(f"{self!r}: scale and ratio must be (low, high), both over 0")
+            raise UsageError(f"{self!r}: scale and ratio must be (low, high), from 1e-6 to 1e6")
 
     def output(self, height: int | None, width: int | None) -> tuple[int, int]:  # noqa: ARG002 - the seam's signature
         """Always the size asked for."""

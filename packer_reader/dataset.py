@@ -128,7 +128,7 @@ class StreamDataset(IterableDataset[Any]):
         spec = order_of(self.store, shuffle_buffer, seed, lanes, block)
         if warm:
             read_all(self.store)
-        cached = cached_pixels(cache, self.store, view)
+        cached = cached_pixels(cache, self.store, view, on_error)
         self._reader = BatchReader(self.store, view, spec.seed, whole("threads", threads, 1, 1024), cached)
         self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1, 2**40)
         tail = tail_of(self.batch_size, drop_last=drop_last, pad=pad)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import threading
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -204,13 +206,27 @@ def _declared_size(head: bytes) -> tuple[int, int] | None:
 
 def _npy(field: FieldSpec, data: bytes | memoryview) -> npt.NDArray[Any]:
     """A view into the bytes; arrays of objects are refused, so nothing is ever unpickled."""
-    stream = io.BytesIO(bytes(data[:4096]))
     try:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
+        start = 10 + int.from_bytes(data[8:10], "little")  # version 1, as numpy writes all but odd headers
+        shape, fortran, dtype, start = _npy_header(bytes(data[: start if bytes(data[6:8]) == b"\1\0" else 4096]))
         if dtype.hasobject or fortran:
             raise _damage(field, "is an array of objects, or not in C order")
-        return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)
+        return np.frombuffer(data, dtype, offset=start).reshape(shape)
     except ValueError as error:
         raise _damage(field, f"is no array ({error})") from None
+
+
+_PARSING = threading.Lock()
+
+
+@lru_cache(maxsize=64)
+def _npy_header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, order, dtype, and where the array begins.
+
+    Under a lock, since numpy parses the header as Python, and Python 3.11's parser fails where threads switch in it.
+    """
+    stream = io.BytesIO(head)
+    with _PARSING:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return *read(stream), stream.tell()

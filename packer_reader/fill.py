@@ -42,20 +42,20 @@ class Threads:
 
     def __init__(self, count: int) -> None:
         """Take the number of threads in all; they start when there is something to do."""
-        self._count = count
+        self.count = count
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_count": self._count, "_pool": None}
+        return {"count": self.count, "_pool": None}
 
     def run(self, function: Callable[[int], None], count: int) -> None:
         """Call `function(0)` to `function(count - 1)`; raises the first failure."""
-        if self._count == 1 or count <= _CHUNK:
+        if self.count == 1 or count <= _CHUNK:
             for place in range(count):
                 function(place)
             return
         if self._pool is None or self._pool[0] != os.getpid():  # threads do not survive a fork
-            self._pool = os.getpid(), ThreadPoolExecutor(self._count - 1, "packer-decode")
+            self._pool = os.getpid(), ThreadPoolExecutor(self.count - 1, "packer-decode")
         starts = itertools.count(0, _CHUNK)  # one call of next is atomic
 
         def work() -> None:
@@ -63,7 +63,7 @@ class Threads:
                 for place in range(start, min(start + _CHUNK, count)):
                     function(place)
 
-        others = [self._pool[1].submit(work) for _ in range(self._count - 1)]
+        others = [self._pool[1].submit(work) for _ in range(self.count - 1)]
         try:
             work()
         finally:
@@ -126,7 +126,7 @@ class Others:
         for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
             check(self.store, number, view, crc)
             if self.as_bytes:
-                found.append(torch.frombuffer(bytearray(view), dtype=torch.uint8))
+                found.append(torch.from_numpy(np.frombuffer(view, np.uint8).copy()))
             else:
                 found.append(decode_field(self.field, view))
         return [found]

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import get_worker_info
@@ -23,6 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["Iteration"]
 
 
+@lru_cache(maxsize=1)
+def _freeze(process: int) -> None:  # noqa: ARG001 - once in each
+    """Leave what a worker has inherited alone.
+
+    Its first collection would write into all those objects, and so copy their pages: 39 MB after torch is imported.
+    """
+    gc.freeze()
+
+
 class Iteration(Iterator[Any]):
     """This process's share of one epoch: batches w, w + n, ... of worker w of n."""
 
@@ -32,9 +43,7 @@ class Iteration(Iterator[Any]):
         info = get_worker_info()
         self._worker, self._workers = (0, 1) if info is None else (info.id, info.num_workers)
         if info is not None:
-            # A forked worker's first collection writes into every object it has inherited, and so copies their pages:
-            # 39 MB after torch is imported.
-            gc.freeze()
+            _freeze(os.getpid())
         self._seek(stream.clock.begin(), 0, 0)
 
     def _seek(self, position: Position, given: int, place: int) -> None:

@@ -95,7 +95,9 @@ def _parsed(data: Bytes) -> Frame:
     simple = segment[1] in _SEQUENTIAL and components in {1, 3} and data[place + 4] == components
     begun = place + 2 + (data[place + 2] << 8 | data[place + 3])
     height, width = int.from_bytes(segment[5:7]), int.from_bytes(segment[7:9])
-    return Frame(height, width, start + 5, begun, mcu, simple and height > 0, interval)
+    if not height or not width or not all(mcu):
+        raise ValueError("the frame header says that something is 0")
+    return Frame(height, width, start + 5, begun, mcu, simple, interval)
 
 
 def decode_cuts(data: Bytes, frame: Frame, cuts: Sequence[Cut], *, gray: bool) -> list[tuple[Pixels, Extent]]:
@@ -116,25 +118,36 @@ def decode_cuts(data: Bytes, frame: Frame, cuts: Sequence[Cut], *, gray: bool) -
     """
     divisor = min(cut.divisor for cut in cuts)
     inner = [_Box.of(frame, cut) for cut in cuts]
-    box = _Box(0, 0, frame.height, frame.width)
+    whole = _Box(0, 0, frame.height, frame.width)
+    tiled = None
     if frame.tile is not None:
-        box = box.tiles(frame.tile, inner)
-        data = _cut_out(data, frame, frame.tile, box)
+        box = whole.tiles(frame.tile, inner)
+        tiled = _cut_out(data, frame, frame.tile, box)
+    if tiled is not None:
+        data = tiled
     elif frame.simple:
-        box = box.rows(frame.mcu[0], inner)
+        box = whole.rows(frame.mcu[0], inner)
         if box.bottom < frame.height:
             data = bytearray(data)
             data[frame.place : frame.place + 2] = box.bottom.to_bytes(2)
+    else:
+        box = whole
     rows, columns = -(-box.height // divisor), -(-box.width // divisor)
     channels = 1 if gray else 3
-    pixels: Pixels = simplejpeg.decode_jpeg(
-        data,
-        "GRAY" if gray else "RGB",
-        min_height=rows if divisor > 1 else 0,
-        min_width=columns if divisor > 1 else 0,
-        buffer=_SCRATCH.take(rows * columns * channels),
-        strict=frame.tile is not None or box.bottom == frame.height,  # what lies behind the last row is a warning
-    )
+    memory = _SCRATCH.take(rows * columns * channels)
+    try:
+        pixels: Pixels = simplejpeg.decode_jpeg(
+            data,
+            "GRAY" if gray else "RGB",
+            min_height=rows if divisor > 1 else 0,
+            min_width=columns if divisor > 1 else 0,
+            buffer=memory,
+        )
+    except ValueError as error:
+        # What lies behind the last row that was asked for is nothing to worry about; all else is.
+        if box.bottom == frame.height or "extraneous bytes before marker" not in str(error):
+            raise
+        pixels = memory.reshape(rows, columns, channels)
     return [_part(pixels, box, part, divisor) for part in inner]
 
 
@@ -182,16 +195,17 @@ class _Box:
         )
 
 
-def _cut_out(data: Bytes, frame: Frame, tile: tuple[int, int], box: _Box) -> Bytes:
+def _cut_out(data: Bytes, frame: Frame, tile: tuple[int, int], box: _Box) -> Bytes | None:
     """The JPEG of some tiles: their data behind the header, with its sides put right and the markers counted anew.
 
-    Raises:
-        ValueError: there are not as many markers as tiles.
+    None where there are not as many markers as tiles: decoding it as a whole says what is wrong, if anything is.
     """
     if (box.height, box.width) == (frame.height, frame.width):
         return data
     across, down = -(-frame.width // tile[1]), -(-frame.height // tile[0])
-    ends = _tile_ends(data, frame.data, across * down)
+    ends = _tile_ends(data, frame.data)
+    if len(ends) != across * down:
+        return None
     chosen = ends.reshape(down, across)[box.top // tile[0] : -(-box.bottom // tile[0])]
     first, last = box.left // tile[1], -(-box.right // tile[1])
     head = bytearray(data[: frame.data])
@@ -208,15 +222,15 @@ def _cut_out(data: Bytes, frame: Frame, tile: tuple[int, int], box: _Box) -> Byt
     return part
 
 
-def _tile_ends(data: Bytes, start: int, count: int) -> npt.NDArray[np.int64]:
-    """Where each tile ends, its marker included."""
+def _tile_ends(data: Bytes, start: int) -> npt.NDArray[np.int64]:
+    """Where each tile ends, its marker included; what lies behind the end of the picture is none of it."""
     view = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(view[start:-1] == 0xFF) + start + 1
     values = view[places]
-    ends: npt.NDArray[np.int64] = places[(values >= _RESTART) & (values <= _END) & (values != _END - 1)] + 1
-    if len(ends) != count:
-        raise ValueError(f"it has {len(ends)} tiles, its header says {count}")
-    return ends
+    chosen = (values >= _RESTART) & (values <= _END) & (values != _END - 1)
+    ends: npt.NDArray[np.int64] = places[chosen] + 1
+    stops = np.flatnonzero(values[chosen] == _END)
+    return ends[: stops[0] + 1] if len(stops) else ends
 
 
 class _Scratch(threading.local):

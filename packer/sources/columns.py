@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from packer.fields import EXTRA_KINDS, Extra
+from packer.fields import COLUMNS, EXTRA_KINDS, Extra
 from packer_reader.errors import SampleError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ LABELS = ("label", "class", "category", "target")
 """Columns that are taken for the label."""
 _KINDS = ("image", "label", *EXTRA_KINDS)
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
-_RESERVED = frozenset({"image", "label", "meta", "id", "valid", "name", "height", "width", "bytes", "moments"})
+_RESERVED = COLUMNS | {"image", "meta", "id", "valid"}
 """Names of other fields, of a batch's own values, and of columns that every store has."""
 
 
@@ -102,6 +102,8 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
         column for column in columns if column.lower() in LABELS and column not in named
     ]
     rest += [_named(c, columns[c]) for c in columns if c not in {images[0], *labels[:1], *named}]
+    if sum(kind == "label" for _, kind, _ in wanted) > 1 or sum(kind == "image" for _, kind, _ in wanted) > 1:
+        raise UsageError("--field gives two columns for the image, or for the label: choose one")
     label, classes = labels[0] if labels else None, None
     if label is not None and columns[label].kind == "float":
         rest, label = [("label", "number", label), *rest], None

@@ -36,6 +36,8 @@ _SINGLE = {
     "pairs": "a folder with images/ and masks/",
 }
 """What sources of one path are."""
+_LOOKED_AT = 8
+"""Archives of a folder that say what all are."""
 _METADATA = tuple(f"metadata{suffix}" for suffix in (".csv", ".jsonl", ".parquet"))
 """What Hugging Face calls a list beside images."""
 
@@ -62,22 +64,44 @@ def detect(
     if not paths:
         raise UsageError("no source is given: name the folder that holds the images, then the output")
     paths = _places([path for pattern in paths for path in _expanded(pattern)])
-    if all(map(_is_store, paths)) and forced in {None, "store"}:
-        return open_stores(paths)
-    if forced == "store" or any(map(_is_store, paths)):
-        odd = next(path for path in paths if not _is_store(path))
-        raise SourceError(f"source {odd!r} is no packer store: stores and raw images are built apart")
+    stores = [_is_store(path) for path in paths]
+    if forced == "store" or any(stores):
+        if all(stores) and forced in {None, "store"}:
+            return open_stores(paths)
+        raise SourceError(
+            f"{paths[stores.index(all(stores))]!r} cannot be built so: packer's stores and raw images are built apart"
+        )
     found = _single(paths[0], forced, known, fields) if len(paths) == 1 else None
     if found is None and forced in _SINGLE:
         raise SourceError(f"--from {forced} takes {_SINGLE[forced]}, not {', '.join(map(repr, paths))}")
     if fields and not isinstance(found, Metadata):
         raise UsageError("--field names columns of a list, and the source is none: leave it out")
-    if found is not None:
-        return found
-    if forced in {"webdataset", "sidecars"} or (forced is None and all(map(_is_grouped, paths))):
+    return found or _several(paths, forced, known)
+
+
+def _several(paths: list[str], forced: str | None, known: tuple[str, ...]) -> Source:
+    """Folders or archives: of samples of several files, or of images."""
+    if len(paths) > 1 and forced is None:
+        _check_single(paths, known)
+    grouped = [_is_grouped(path) for path in paths] if forced is None else []
+    if any(grouped) and not all(grouped) and not all(path.endswith(".tar") for path in paths):
+        odd = paths[grouped.index(False)]
+        raise SourceError(f"{odd!r} has no samples of several files, unlike other sources: build it on its own")
+    if forced in {"webdataset", "sidecars"} or any(grouped):
         loose = forced is None and Path(paths[0]).is_dir() and not any(Path(paths[0]).glob("*.tar"))
         return Grouped(tuple(paths), "sidecars" if forced == "sidecars" or loose else "webdataset")
     return ImageFolder(tuple(paths), known)
+
+
+def _check_single(paths: list[str], known: tuple[str, ...]) -> None:
+    """Refuse several sources of which one is more than a folder of images: its masks or labels would be lost."""
+    for path in paths:
+        found = _single(path, None, known, ())
+        if found is not None:
+            raise SourceError(
+                f"{path!r} is a source of type {found.type}, which is built on its own: name one, or give --from "
+                "imagefolder to take images alone"
+            )
 
 
 def _places(paths: list[str]) -> list[str]:
@@ -85,11 +109,16 @@ def _places(paths: list[str]) -> list[str]:
     paths = [path.rstrip("/") or path for path in paths]
     for path in paths:
         _check_place(path)
+    seen: dict[Path, str] = {}
     places = [Path(path).resolve() for path in paths]
-    for number, place in enumerate(places):
-        for other in places[:number]:
-            if place == other or place in other.parents or other in place.parents:
-                raise UsageError(f"sources {str(other)!r} and {str(place)!r} overlap: name each image once")
+    for path, place in zip(paths, places, strict=True):
+        if place in seen:
+            raise UsageError(f"sources {seen[place]!r} and {path!r} overlap: name each image once")
+        seen[place] = path
+    for path, place in zip(paths, places, strict=True):
+        for parent in place.parents:
+            if parent in seen:
+                raise UsageError(f"sources {seen[parent]!r} and {path!r} overlap: name each image once")
     return paths
 
 
@@ -97,7 +126,10 @@ def _expanded(pattern: str) -> list[str]:
     """Paths of a pattern as shells and webdataset have them: `{000..123}`, `*`; of anything else the path itself."""
     if Path(pattern).exists() or not set(pattern) & set("{*?["):
         return [pattern]
-    return [path for one in braceexpand(pattern) for path in _globbed(one)]
+    try:
+        return [path for one in braceexpand(pattern) for path in _globbed(one)]
+    except ValueError:
+        raise UsageError(f"source {pattern!r} opens a brace that it does not close: {{000..123}}") from None
 
 
 def _globbed(pattern: str) -> list[str]:
@@ -129,7 +161,7 @@ def _is_grouped(path: str) -> bool:
     except (SampleError, SourceError, OSError):
         return False
     if level.archives and not level.folders and not level.files.names:
-        return _is_grouped(os.fsdecode(level.archives[0][1]))
+        return any(_is_grouped(os.fsdecode(inner)) for _, inner in level.archives[:_LOOKED_AT])
     return not level.folders and not level.archives and looks_grouped(level)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,9 @@ __all__ = ["Grouped", "looks_grouped"]
 _PICTURES = frozenset(extension[1:] for extension in EXTENSIONS)
 _MASKS = ("mask", "seg", "label", "annotation")
 _PICKLED = frozenset({"pyd", "pickle", "pkl", "pth", "pt"})
+_OWN = frozenset({"image", "label", "meta", "id", "valid"})
+"""Names that a field of this source cannot have."""
+_NAME = re.compile("[a-z0-9_]{1,32}")
 _CHUNK = 1 << 13
 
 
@@ -108,6 +112,9 @@ class Grouped:
         problems = list[Problem]()
         held: list[tuple[_Sample, str, bytes]] = []
         for one in self._samples(problems):
+            if not any(suffix in _PICTURES for suffix in one.files):
+                first = min(one.files.values(), key=lambda file: file.name)
+                problems.append(Problem(os.fsdecode(first.name), "no-image", "no image has this name"))
             for suffix in [suffix for suffix in one.files if suffix in _PICTURES]:
                 try:
                     held.append((one, suffix, _note(one, extras, labelled=labelled)))
@@ -143,7 +150,7 @@ class Grouped:
             if kind in {"mask", "depth"}:
                 values[name] = read_ref(root, found)
                 continue
-            text = read_ref(root, found).decode("utf-8", "surrogateescape") if size else ""
+            text = _decoded(name, read_ref(root, found) if size else b"")
             if kind == "label":
                 label = _label(text)
             else:
@@ -163,7 +170,7 @@ class Grouped:
                 except SampleError as error:
                     problems.append(Problem(os.fsdecode(name) or root, error.failure, error.reason))
                     continue
-                for below, path in level.archives:
+                for below, path in reversed(level.archives):
                     stack.append((_joined(name, below), root_of(os.fsdecode(path)), outer))
                 yield from _groups(level, name, _Sample(number, outer), problems)
                 stack += [(_joined(name, below), folder, outer) for below, folder in reversed(level.folders)]
@@ -188,6 +195,10 @@ def _groups(level: Level, folder: bytes, like: _Sample, problems: list[Problem])
     for name, size, mtime_ns, offset, packed, crc in zip(files.names, files.sizes, files.mtimes, *places, strict=True):
         key, suffix = _split(name)
         group = groups.setdefault(key, _Sample(like.source, like.outer))
+        if suffix in group.files:
+            shown = os.fsdecode(_joined(folder, name))
+            problems.append(Problem(shown, "duplicate", "another file has this name but for upper and lower case"))
+            continue
         group.files[suffix] = _File(_joined(folder, name), size, mtime_ns, offset, packed, crc)
     for name, failure, reason in level.refused:
         above, _, last = name.rpartition(b"/")
@@ -206,7 +217,7 @@ def _fields(found: _Found) -> tuple[list[tuple[Extra, str]], bool, list[str]]:
         extra = _field(suffix)
         if suffix in _PICKLED or suffix.rpartition(".")[2] in _PICKLED:
             notices.append(f"{count} files of field {suffix!r} were left out: reading pickled values runs their code")
-        elif extra is None or extra.name in extras:
+        elif extra is None or extra.name in extras or extra.name in _OWN:
             left[suffix] += 0 if suffix == "cls" else count
         else:
             extras[extra.name] = extra, suffix
@@ -219,14 +230,14 @@ def _fields(found: _Found) -> tuple[list[tuple[Extra, str]], bool, list[str]]:
 def _field(suffix: str) -> Extra | None:
     """What a suffix means; None where nothing is known."""
     name, _, codec = suffix.rpartition(".")
-    if codec in _PICTURES and name.isidentifier():
+    if codec in _PICTURES and _NAME.fullmatch(name):
         kind = "depth" if "depth" in name else "mask" if any(word in name for word in _MASKS) else None
         return Extra(name, kind) if kind else None  # type: ignore[arg-type]
     if suffix in {"txt", "json"}:
         return Extra(suffix, "text" if suffix == "txt" else "json")
-    if suffix in {"caption", "text"} or (codec == "txt" and name.isidentifier()):
+    if suffix in {"caption", "text"} or (codec == "txt" and _NAME.fullmatch(name)):
         return Extra(name or suffix, "text")
-    return Extra(name, "json") if codec == "json" and name.isidentifier() else None
+    return Extra(name, "json") if codec == "json" and _NAME.fullmatch(name) else None
 
 
 def _note(one: _Sample, extras: list[tuple[Extra, str]], *, labelled: bool) -> bytes:
@@ -274,6 +285,13 @@ def _add(refs: RefWriter, held: list[tuple[_Sample, str, bytes]]) -> None:
     held.clear()
 
 
+def _decoded(name: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeError:
+        raise SampleError("unsupported", f"the text of field {name!r} is not UTF-8") from None
+
+
 def _label(text: str) -> int:
     try:
         label = int(text)
@@ -293,6 +311,9 @@ def _parsed(name: str, text: str) -> Any:
 
 def looks_grouped(level: Level) -> bool:
     """Whether files of a level share their stems: some image has text, JSON or a label beside it."""
-    keys = Counter(_split(name)[0] for name in level.files.names if suffix_of(name)[1:].decode() in _PICTURES)
+    names = [name for name in level.files.names if os.fsdecode(suffix_of(name))[1:] in _PICTURES]
+    keys = Counter(_split(name)[0] for name in names)
+    if any(_split(name)[1] not in _PICTURES and _field(_split(name)[1]) is None for name in names):
+        return False  # dots in names that are no fields
     others = {_split(name)[0] for name in level.files.names if suffix_of(name) in {b".txt", b".json", b".cls"}}
     return bool(keys.keys() & others)

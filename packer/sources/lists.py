@@ -10,13 +10,13 @@ import json
 import re
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from packer.sources.columns import LABELS
 from packer_reader.errors import MissingError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 __all__ = ["LISTS", "Column", "Row", "read_rows"]
@@ -26,7 +26,10 @@ LISTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _REAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)")
 """Whole numbers of more than 18 digits are neither: as real ones they would lose some."""
+_EXACT = 1 << 53
+"""Whole numbers up to here are floats without loss."""
 _BATCH = 1024
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,13 @@ class Column:
         self.seen += 1
         if isinstance(value, str):
             self.whole &= self.text and _WHOLE.fullmatch(value) is not None
-            self.real &= self.text and any(kind.fullmatch(value) for kind in (_WHOLE, _REAL))
+            exact = _WHOLE.fullmatch(value) is not None and abs(int(value)) <= _EXACT
+            self.real &= self.text and (exact or _REAL.fullmatch(value) is not None)
         else:
             self.strings = False
             number = isinstance(value, int | float) and not isinstance(value, bool)
             self.whole &= number and isinstance(value, int) and -(1 << 63) <= value < 1 << 63
-            self.real &= number
+            self.real &= number and (isinstance(value, float) or abs(value) <= _EXACT)
         if self.classes or name.lower() in LABELS:
             self.values.add(str(value))
 
@@ -108,33 +112,49 @@ def _encoding(path: Path) -> str:
 
 def _csv(path: Path, separator: str) -> tuple[list[str], bool, Iterator[Row]]:
     encoding = _encoding(path)
-    with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
-        head = file.readline()
-    separator = separator or max(",;\t|", key=lambda one: (_outside_quotes(head).count(one), one == ","))
     csv.field_size_limit(sys.maxsize)
-    columns = next(csv.reader([head.rstrip("\r\n")], delimiter=separator), [])
+    with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
+        head = _checked(path, file.readline)
+        separator = separator or max(",;\t|", key=lambda one: (_outside_quotes(head).count(one), one == ","))
+        file.seek(0)
+        columns = _checked(path, lambda: next(csv.reader(file, delimiter=separator), []))
     if not columns or len(set(columns)) < len(columns):
         raise SourceError(f"{str(path)!r}: the first line must name the columns, each once; it is {head[:80]!r}")
+    columns = [name or f"column_{number}" for number, name in enumerate(columns)]
 
     def rows() -> Iterator[Row]:
         with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
-            reader = csv.reader(file, delimiter=separator)
+            # Strict: a quote that is never closed would make one cell of all rows behind it.
+            reader = csv.reader(file, delimiter=separator, strict=True)
             next(reader)
             while True:
                 place = f"line {reader.line_num + 1}"
                 try:
-                    cells = next(reader)
+                    cells = _checked(path, lambda: next(reader), f" at {place}")
                 except StopIteration:
                     return
-                except (csv.Error, UnicodeError) as error:
-                    yield Row(place, {}, f"it cannot be read as CSV ({error})")
-                    continue
                 if len(cells) > len(columns):
                     yield Row(place, {}, f"it has {len(cells)} cells, the header {len(columns)}")
                 elif cells:
                     yield Row(place, {name: cell for name, cell in zip(columns, cells, strict=False) if cell})
 
     return columns, True, rows()
+
+
+def _checked(path: Path, read: Callable[[], T], where: str = "") -> T:
+    """What is read; rows behind a mistake in quotes or bytes cannot be told apart, so that none of them are taken.
+
+    Raises:
+        SourceError: naming the place.
+    """
+    try:
+        return read()
+    except csv.Error as error:
+        raise SourceError(
+            f"{str(path)!r}{where} is not CSV ({error}): a cell with quotes is quoted, and quotes in it are doubled"
+        ) from None
+    except UnicodeError:
+        raise SourceError(f"{str(path)!r}{where} is not the UTF-16 that it begins as: save it as UTF-8") from None
 
 
 def _outside_quotes(line: str) -> str:
@@ -168,11 +188,18 @@ def _parquet(path: Path) -> tuple[list[str], bool, Iterator[Row]]:
     except ArrowException as error:
         raise SourceError(f"{str(path)!r} is no Parquet file ({str(error).splitlines()[0]}): copy it again") from None
 
+    names = list(file.schema_arrow.names)
+    if len(set(names)) < len(names):
+        raise SourceError(f"{str(path)!r} has two columns of one name: rename one of them")
+
     def rows() -> Iterator[Row]:
         number = 0
-        for batch in file.iter_batches(_BATCH):
-            for cells in batch.to_pylist():
-                yield Row(f"row {number}", {name: value for name, value in cells.items() if value is not None})
-                number += 1
+        try:
+            for batch in file.iter_batches(_BATCH):
+                for cells in batch.to_pylist():
+                    yield Row(f"row {number}", {name: value for name, value in cells.items() if value is not None})
+                    number += 1
+        except (ArrowException, OSError):
+            raise SourceError(f"{str(path)!r} is damaged behind row {number}: copy it again") from None
 
-    return list(file.schema_arrow.names), False, rows()
+    return names, False, rows()

@@ -148,7 +148,10 @@ class _Taken:
             name = given if isinstance(given, str) else "" if text else row.place
             try:
                 held.append(self._ref(row, above))
-            except SampleError as error:
+            except (SampleError, OverflowError) as error:
+                error = (
+                    error if isinstance(error, SampleError) else SampleError("no-value", f"{row.place} is too large")
+                )
                 self.problems.append(Problem(name, error.failure, error.reason, split=split or None))
             if len(held) == _CHUNK:
                 self._add(held, number)
@@ -185,18 +188,18 @@ class _Taken:
         try:
             found = os.stat(path if path.startswith("/") else f"{self.source.root}/{path}")  # noqa: PTH116
         except (OSError, ValueError):
-            raise SampleError("vanished", f"{row.place}: there is no file {given!r}") from None
+            raise SampleError("vanished", f"{row.place}: the file of {column!r} is not there") from None
         if not stat.S_ISREG(found.st_mode):
-            raise SampleError("unreadable", f"{row.place}: {given!r} is not a file")
+            raise SampleError("unreadable", f"{row.place}: {column!r} is not a file")
         if self.source.beside:
             self.paths.add(os.path.normpath(path))
         return path, found.st_size, found.st_mtime_ns
 
     def _safe(self, given: str, above: str) -> str:
         if "\0" in given or _SCHEME.match(given):
-            raise SampleError("unsupported", f"{given!r} is no path on this machine: list local files")
+            raise SampleError("unsupported", "it is no path on this machine: list local files")
         if self.source.beside and (given.startswith("/") or ".." in given.split("/")):
-            raise SampleError("unsupported", f"{given!r} leads out of the folder: paths are relative to the list")
+            raise SampleError("unsupported", "it leads out of the folder: paths are relative to the list")
         return given if given.startswith("/") or not above else f"{above}/{given}"
 
 
@@ -204,6 +207,8 @@ def _value(extra: Extra, row: Row, column: str) -> Any:
     value = row.cells.get(column)
     if extra.kind == "text":
         return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, bytes | bytearray):
+        raise SampleError("unsupported", f"{row.place}: {column!r} holds bytes, which are no text")
     if extra.kind == "number":
         if value is None:
             raise SampleError("no-value", f"{row.place} has no {column!r}")
@@ -211,7 +216,10 @@ def _value(extra: Extra, row: Row, column: str) -> Any:
         if not math.isfinite(number):
             raise SampleError("no-value", f"{row.place}: {column!r} is {value!r}")
         return number
-    return _plain(value)
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise SampleError("unsupported", f"{row.place}: {column!r} is nested too deep") from None
 
 
 def _plain(value: Any) -> Any:
@@ -220,6 +228,4 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -12,7 +12,6 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packer.fields import Extra
@@ -27,12 +26,16 @@ from packer_reader.errors import SourceError
 from packer_reader.format.columns import canonical_json
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from packer.sources.refs import RefWriter
 
 __all__ = ["Pairs", "pair_folders"]
 
 _IMAGES = ("images", "imgs", "image", "img", "jpegimages", "leftimg8bit", "imagestr")
 _MASKS = ("masks", "mask", "annotations", "labels", "segmentationclass", "gtfine", "labelstr")
+_OWN = (("JPEGImages", "SegmentationClass"), ("leftImg8bit", "gtFine"), ("imagesTr", "labelsTr"))
+"""Data sets that have other folders as well."""
 _IMAGE_ENDINGS = (b"_leftImg8bit", b"_0000")
 _MASK_ENDINGS = (b"_gtFine_labelIds", b"_mask")
 _OTHER_MASKS = (b"_gtFine_color", b"_gtFine_instanceIds", b"_gtFine_labelTrainIds")
@@ -57,7 +60,9 @@ def pair_folders(root: str) -> tuple[str, str] | None:
         return None
     images = [name for name in folders if name.lower() in _IMAGES]
     masks = [name for name in folders if name.lower() in _MASKS]
-    return (images[0], masks[0]) if len(images) == len(masks) == 1 else None
+    if len(images) != 1 or len(masks) != 1 or (len(folders) > 2 and (images[0], masks[0]) not in _OWN):
+        return None  # folders beside them are classes, unless a data set is known to have more
+    return images[0], masks[0]
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,10 @@ class Pairs:
     def scan(self, refs: RefWriter) -> Listing:
         """List the images that have a mask, in sorted order; see `Source.scan`."""
         problems, ignored, suffixes = list[Problem](), Counter[str](), Counter[str]()
-        images = self._files(self.images, _IMAGE_ENDINGS, problems, ignored)
-        masks = self._files(self.masks, _MASK_ENDINGS, [], ignored)
+        notices = list[str]()
+        images, masks = _renamed(
+            self._files(self.images, problems, ignored, notices), self._files(self.masks, [], ignored, notices)
+        )
         tops = {stem.split(b"/")[0] for stem in images if b"/" in stem}
         split_of = {top: SPLIT_NAMES.get(os.fsdecode(top).lower(), "") for top in tops}
         split = bool(tops) and all(split_of.values()) and all(b"/" in stem for stem in images)
@@ -94,11 +101,11 @@ class Pairs:
         if not pairs:
             raise SourceError(
                 f"no image in {self.images!r} has a mask of the same name in {self.masks!r} ({len(images)} images, "
-                f"{len(masks)} masks): names must agree but for the extension"
+                f"{len(masks)} masks): names must agree but for the extension; --from imagefolder takes classes"
             )
         alone = sorted(masks.keys() - images.keys())
         first = os.fsdecode(masks[alone[0]][0].path) if alone else ""
-        notices = [f"{len(alone)} masks have no image (the first: {first!r})"] if alone else []
+        notices += [f"{len(alone)} masks have no image (the first: {first!r})"] if alone else []
         return Listing(
             type=self.type,
             reason=f"images in {self.images!r}, masks in {self.masks!r}",
@@ -122,9 +129,9 @@ class Pairs:
         return RawSample(ref, read_ref(self.root, ref), -1, {"mask": read_ref(self.root, mask)})
 
     def _files(
-        self, top: str, endings: tuple[bytes, ...], problems: list[Problem], ignored: Counter[str]
+        self, top: str, problems: list[Problem], ignored: Counter[str], notices: list[str]
     ) -> dict[bytes, list[_File]]:
-        """Files below one folder by what pairs them: the path without extension and ending."""
+        """Files below one folder by their path without extension."""
         found: dict[bytes, list[_File]] = {}
         start = os.fsencode(top)
         stack = [(b"", Folder(os.fsencode(self.root) + b"/" + start))]
@@ -135,15 +142,38 @@ class Pairs:
                 ignored[os.fsdecode(suffix)] += count
             for name, failure, reason in level.refused:
                 problems.append(Problem(os.fsdecode(start + b"/" + above + name), failure, reason))
+            for name, _ in level.archives:
+                notices.append(f"{os.fsdecode(start + b'/' + above + name)!r} was left out: unpack it")
             for name, size, mtime_ns in zip(level.files.names, level.files.sizes, level.files.mtimes, strict=True):
                 stem = name[: name.rindex(b".")]
-                if stem.endswith(_OTHER_MASKS):
-                    continue
-                for ending in endings:
-                    stem = stem.removesuffix(ending)
                 found.setdefault(above + stem, []).append(_File(start + b"/" + above + name, size, mtime_ns))
             stack += [(above + name + b"/", place) for name, place in level.folders if isinstance(place, Folder)]
         return found
+
+
+def _renamed(
+    images: dict[bytes, list[_File]], masks: dict[bytes, list[_File]]
+) -> tuple[dict[bytes, list[_File]], dict[bytes, list[_File]]]:
+    """The same, under one stem where only the data sets' own endings differ; exact pairs stay what they are."""
+    both = images.keys() & masks.keys()
+    return _stripped(images, both, _IMAGE_ENDINGS), _stripped(
+        {stem: files for stem, files in masks.items() if stem in both or not stem.endswith(_OTHER_MASKS)},
+        both,
+        _MASK_ENDINGS,
+    )
+
+
+def _stripped(
+    files: dict[bytes, list[_File]], exact: AbstractSet[bytes], endings: tuple[bytes, ...]
+) -> dict[bytes, list[_File]]:
+    found: dict[bytes, list[_File]] = {}
+    for stem, same in files.items():
+        short = stem
+        if stem not in exact:
+            for ending in endings:
+                short = short.removesuffix(ending)
+        found.setdefault(stem if short in exact else short, []).extend(same)
+    return found
 
 
 def _unpaired(images: list[_File], masks: list[_File]) -> str:
@@ -153,8 +183,7 @@ def _unpaired(images: list[_File], masks: list[_File]) -> str:
     if not masks:
         return "no mask has this name"
     if len(masks) > 1:
-        names = ", ".join(repr(Path(os.fsdecode(mask.path)).name) for mask in masks)
-        return f"{len(masks)} masks have this name: {names}"
+        return f"{len(masks)} masks have this name but for the extension"
     return ""
 
 

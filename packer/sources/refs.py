@@ -33,7 +33,7 @@ _ROW = np.dtype(
         ("label", "<i4"),
         ("outer", "<u4"),
         ("prefix", "<u4"),
-        ("source", "<i2"),
+        ("source", "<i4"),
         ("split", "<i2"),
         ("extra", "<u8"),
     ]

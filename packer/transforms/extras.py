@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -61,12 +62,23 @@ def store_extra(
     if extra.kind == "boxes":
         return _store_boxes(value, upright, geometry, recipe), None
     if extra.kind == "text":
-        return ("" if value is None else str(value)).encode("utf-8", "surrogatepass"), None
+        return _encoded("" if value is None else str(value), extra.name), None
     if extra.kind == "number":
         number = int(value) if extra.dtype == "int64" else float(value)
         text = json.dumps(number) if math.isfinite(number) else "null"
         return text.encode(), number
-    return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"), None
+    try:
+        text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise SampleError("unsupported", f"field {extra.name!r} holds NaN or infinity, or is nested too deep") from None
+    return _encoded(text, extra.name), None
+
+
+def _encoded(text: str, name: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeError:
+        raise SampleError("unsupported", f"the text of field {name!r} is not UTF-8") from None
 
 
 def _store_mask(
@@ -132,7 +144,23 @@ def _behind(affine: list[list[float]], scale: tuple[float, float], shift: tuple[
 
 def _without_zero(pixels: Pixels, ignore: int) -> Pixels:
     """Label 0 means nothing (ADE20K): it becomes the ignore label, all others one less."""
+    if bool((pixels == ignore + 1).any()):
+        raise SampleError("unsupported", f"label {ignore + 1} would become the ignore label: --ignore-label another")
     return np.where((pixels == 0) | (pixels == ignore), ignore, pixels - 1).astype(pixels.dtype)
+
+
+def _stretch(data: bytes, name: str) -> int:
+    """By what Pillow has multiplied gray values of fewer than 8 bits.
+
+    Raises:
+        SampleError: they cannot be had back.
+    """
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[25] == 0:
+        return {2: 85, 4: 17}.get(data[24], 1)
+    found = re.match(rb"P[25](?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+(\d+)", data)
+    if found is not None and int(found[1]) not in {255, 65535}:
+        raise SampleError("unsupported", f"the {name} is a PGM of maximum {int(found[1])}: save it as PNG")
+    return 1
 
 
 def decode_mask(data: bytes, name: str, max_pixels: int) -> Pixels:
@@ -158,7 +186,8 @@ def decode_mask(data: bytes, name: str, max_pixels: int) -> Pixels:
     if picture.mode == "1":
         return pixels.astype(np.uint8)
     if picture.mode in {"L", "P"}:
-        return pixels
+        return pixels // _stretch(data, name) if picture.mode == "L" else pixels
+    _stretch(data, name)
     if picture.mode in _WIDE and pixels.size and int(pixels.min()) >= 0 and int(pixels.max()) < 1 << 16:
         return pixels.astype(np.uint16)
     raise SampleError(

@@ -39,7 +39,10 @@ def _drop_inherited() -> None:
     _OPEN.clear()
 
 
-os.register_at_fork(after_in_child=_drop_inherited)
+# No fork while a thread reads: closing its handle in the child would wait for a thread that is not there.
+os.register_at_fork(
+    before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_drop_inherited
+)
 
 
 def transaction(folder: Path, size: int | None) -> lmdb.Transaction:
@@ -98,8 +101,9 @@ class LmdbStore(Store):
         get, packed = self._transaction().get, keys.astype(">u8").tobytes()  # as `key_bytes` does it
         found = list[Any]()
         try:
-            for place in range(0, len(packed), 8):
-                found.append(get(packed[place : place + 8]))
+            with _LOCK:
+                for place in range(0, len(packed), 8):
+                    found.append(get(packed[place : place + 8]))
         except lmdb.Error as error:
             raise DamageError(
                 f"{DATA_FILE} in {str(self.path)!r} is damaged near key {keys[len(found)]} ({error}): run "

@@ -109,7 +109,7 @@ def test_several_stores_become_one_and_odd_ones_are_refused(listed: Path, tmp_pa
     made(listed, tmp_path / "other")
     with pytest.raises(SourceError, match="have other fields or classes"):
         made([tmp_path / "one.store", tmp_path / "other"], tmp_path / "x")
-    with pytest.raises(SourceError, match="is no packer store: stores and raw images are built apart"):
+    with pytest.raises(SourceError, match="packer's stores and raw images are built apart"):
         made([tmp_path / "one.store", tmp_path / "two"], tmp_path / "x")
 
 

@@ -132,6 +132,8 @@ def test_flips_come_half_of_the_time() -> None:
     [
         lambda: RandomResizedCrop(0),
         lambda: RandomResizedCrop(8, scale=(0.5, 0.1)),
+        lambda: RandomResizedCrop(8, scale=(1, float("inf"))),
+        lambda: RandomResizedCrop(8, ratio=(1e-320, 1e308)),
         lambda: CenterCrop((0, 5)),
         lambda: CenterCrop(5, ratio=1.5),
         lambda: Resize(-1),

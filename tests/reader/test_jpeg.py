@@ -103,8 +103,44 @@ def test_a_part_of_a_progressive_or_restarted_jpeg_is_exact(options: dict[str, A
 def test_tiles_that_are_missing_are_damage() -> None:
     jpeg = bytearray(by_pillow(64, 64, restart_marker_blocks=1))
     jpeg[jpeg.index(b"\xff\xd1") : jpeg.index(b"\xff\xd2")] = b""
-    with pytest.raises(DamageError, match="it has 15 tiles, its header says 16"):
-        decode_parts(field(3), bytes(jpeg), lambda *_: [Cut(0, 0, 10, 10, (10, 10))])
+    with pytest.raises(DamageError, match="does not decode"):
+        decode_parts(field(3), bytes(jpeg), lambda *_: [Cut(0, 0, 64, 64, (64, 64))])
+
+
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"restart_marker_blocks": 1}])
+def test_a_second_picture_behind_the_first_is_none_of_it(options: dict[str, Any]) -> None:
+    jpeg = by_pillow(64, 64, **options) + by_pillow(32, 32, restart_marker_rows=1)
+    part, whole = parts(jpeg, Cut(8, 8, 20, 20, (20, 20)), 3)
+    assert (part == whole).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"restart_marker_blocks": 1}, {"progressive": True}])
+def test_a_picture_that_ends_early_is_damage(options: dict[str, Any]) -> None:
+    jpeg = by_pillow(128, 128, **options)
+    for share in (0.3, 0.5, 0.7):
+        with pytest.raises(DamageError):
+            decode_parts(field(3), jpeg[: int(len(jpeg) * share)], lambda *_: [Cut(90, 90, 30, 30, (30, 30))])
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_damaged_headers_are_damage(data: st.DataObject) -> None:
+    jpeg = bytearray(by_pillow(40, 48, restart_marker_blocks=1))
+    for _ in range(data.draw(st.integers(1, 3))):
+        jpeg[data.draw(st.integers(0, read_frame(by_pillow(40, 48, restart_marker_blocks=1)).data))] = data.draw(
+            st.integers(0, 255)
+        )
+    for crop in (RandomResizedCrop(9), Resize(20), CenterCrop(30, ratio=0.5)):
+        try:
+            decode_parts(field(3), bytes(jpeg), lambda *size, crop=crop: [crop.cut(*size, Draw(0, 0, 1))])[0].resized()
+        except DamageError:
+            continue
+
+
+def test_tiny_pictures_are_decoded_in_full() -> None:
+    for side in (3, 4, 7):
+        part, whole = parts(encoded(side, side, "444"), Cut(0, 0, side, side, (1, 1)), 3)
+        assert (part == whole).all()
 
 
 @pytest.mark.parametrize("sampling", ["444", "420", "Gray", "tiles"])

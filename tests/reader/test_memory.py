@@ -170,11 +170,14 @@ def test_processes_of_a_machine_share_one_cache(store: Path, own_notes: Path) ->
         assert second.stdout is not None
         found = [[output.readline().split()[-1], int(output.readline())] for output in (first.stdout, second.stdout)]
         first.send_signal(signal.SIGKILL)
+        first.wait()
+        with other() as third:  # found with the one that is left
+            assert third.communicate("")[0].split()[0] == found[0][0]
         second.send_signal(signal.SIGKILL)
     assert found[0] == found[1]
     assert found[0][1] == total
-    with other() as third:  # its makers are gone: made anew
-        assert third.communicate("")[0].split()[-1] == str(total)
+    with other() as fourth:  # all who had it are gone: made anew
+        assert fourth.communicate("")[0].split()[-1] == str(total)
     assert [name for name in os.listdir("/dev/shm") if "packer" in name] == []
 
 
@@ -186,6 +189,7 @@ def test_caches_that_cannot_be_are_refused(tar_store: Path, photos: Path, tmp_pa
 
     refused(UsageError, "cache is 'raw', it must be 'decoded' or None", cache="raw")
     refused(UsageError, 'decode="bytes" gives none', decode="bytes")
+    refused(UsageError, "none can be skipped", on_error="skip")
     build(str(photos), str(tmp_path / "o"), Recipe(), Job(workers=1))
     refused(BatchError, "images of one size", tmp_path / "o", crop=RandomResizedCrop(8))
 
@@ -206,6 +210,13 @@ def test_what_does_not_fit_is_refused_with_figures(tmp_path: Path) -> None:
         StreamDataset(tmp_path / "o", batch_size=2, cache="decoded")
     with pytest.raises(UsageError, match=r"warm=True: .* has .*B, .*B of memory are free"):
         StreamDataset(tmp_path / "o", batch_size=2, warm=True)
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tar_store: Path, own_notes: Path) -> None:
+    assert tempfile.gettempdir() == str(own_notes)
+    own_notes.rmdir()
+    with pytest.raises(UsageError, match="cannot be used, or there is no memory .*: set TMPDIR"):
+        StreamDataset(tar_store, batch_size=2, cache="decoded")
 
 
 @pytest.mark.usefixtures("own_notes")

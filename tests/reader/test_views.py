@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from torch.utils.data import DataLoader
 
 import packer_reader
@@ -83,3 +86,49 @@ def test_views_that_cannot_be_used_are_refused(photos_store: Path) -> None:
     refused({"a": CenterCrop(2)}, "'image_a' names two fields", rename={"label": "image_a"})
     with pytest.raises(BatchError, match="differ in size"):
         StreamDataset(photos_store, batch_size=2, crop={"a": CenterCrop(9), "b": Resize(9)})
+
+
+def test_arrays_are_read_by_many_threads(photos: Path, tmp_path: Path) -> None:
+    """Python's parser, which numpy reads headers with, fails where threads switch in it."""
+    build(str(photos), str(tmp_path / "o"), Recipe(resize=(48, 48), fit="crop", encode="raw"), Job(workers=1))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(10):
+            for batch in StreamDataset(tmp_path / "o", batch_size=40, threads=8, crop=CenterCrop(40)):
+                assert batch["image"].shape[1:] == (3, 40, 40)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_fork_waits_for_reads_of_other_threads(photos: Path, tmp_path: Path) -> None:
+    build(str(photos), str(tmp_path / "o.lmdb"), Recipe(container="lmdb", resize=(16,)), Job(workers=1))
+    done = threading.Event()
+
+    def read() -> None:
+        ds = StreamDataset(tmp_path / "o.lmdb", batch_size=4, crop=CenterCrop(9))
+        while not done.is_set():
+            list(ds)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(8):
+            ds = StreamDataset(tmp_path / "o.lmdb", batch_size=4, crop=CenterCrop(9))
+            batches = DataLoader(ds, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60)
+            assert sum(len(batch["label"]) for batch in batches) == len(ds.store)
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+
+
+def test_empty_values_come_as_bytes(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("path,words\na.png,x\na.png,\n")
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    build(str(tmp_path / "l.csv"), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    for workers in (0, 1):
+        ds = StreamDataset(tmp_path / "o", batch_size=2, decode="bytes")
+        (batch,) = DataLoader(ds, batch_size=None, num_workers=workers)
+        assert sorted(len(words) for words in batch["words"]) == [0, 1]
