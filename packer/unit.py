@@ -256,7 +256,8 @@ def open_sample(job: SplitJob, ref: Ref) -> Opened:
         SampleError: it cannot be read.
     """
     raw = job.source.read(ref)
-    return Opened(raw, content_hash(raw.image))
+    # A store knows the content of the file that each sample was made of in the first place.
+    return Opened(raw, raw.ready.source_hash if raw.ready is not None else content_hash(raw.image))
 
 
 def _finish(job: SplitJob, fragment: Fragment, rows: _Rows, whole: _Shared) -> UnitDone:
