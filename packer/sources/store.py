@@ -78,7 +78,7 @@ class Stores:
             labelled=labelled,
             splits=splits if whole else (),
             found=refs.count,
-            bytes=sum(manifest.bytes for manifest in manifests),
+            bytes=refs.bytes,
             digest=refs.digest(b""),
             suffixes=Counter({f".{picture.codec}": refs.count}),
             ignored=Counter(),

@@ -40,9 +40,7 @@ def _drop_inherited() -> None:
 
 
 # No fork while a thread reads: closing its handle in the child would wait for a thread that is not there.
-os.register_at_fork(
-    before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_drop_inherited
-)
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_drop_inherited)
 
 
 def transaction(folder: Path, size: int | None) -> lmdb.Transaction:

@@ -18,7 +18,11 @@ __all__ = ["SourceContract"]
 
 
 class SourceContract:
-    """Inherited by the tests of each source; `source` holds 12 samples with labels 0 to 2."""
+    """Inherited by the tests of each source; `source` holds 12 samples with labels 0 to 2, or without labels."""
+
+    labels = frozenset({0, 1, 2})
+    extras: tuple[str, ...] = ()
+    """Names of the other fields."""
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> Source:
@@ -49,8 +53,10 @@ class SourceContract:
         listing, refs = self.scan(source, tmp_path / "refs")
         copy = pickle.loads(pickle.dumps(source))
         samples = [copy.read(refs[number]) for number in range(len(refs))]
-        assert listing.labelled
-        assert {sample.label for sample in samples} == {0, 1, 2}
+        assert listing.labelled == bool(self.labels)
+        assert {sample.label for sample in samples} == (self.labels or {-1})
+        assert tuple(extra.name for extra in listing.extras) == self.extras
+        assert all(set(sample.extras) == set(self.extras) for sample in samples)
         assert all(isinstance(sample.image, bytes) and sample.image[:4] == b"\x89PNG" for sample in samples)
         assert [sample.ref for sample in samples] == [refs[number] for number in range(len(refs))]
 
