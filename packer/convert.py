@@ -28,7 +28,8 @@ from packer.sinks.tar import TarSink
 from packer.sources.classes import known_classes
 from packer.sources.dataset import PythonDataset, wrap_dataset
 from packer.sources.detect import detect
-from packer.sources.refs import RefTable
+from packer.sources.metadata import Metadata
+from packer.sources.refs import SPOOL, RefTable
 from packer.split import divide
 from packer.unit import SplitJob
 from packer_reader.errors import PackerError, UsageError, WorkerError, os_error
@@ -152,6 +153,8 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     if isinstance(source, PythonDataset):
         source = source.stored_at(staging.path / "dataset.pickle")
     listing = scan(source, staging.refs, job)
+    if isinstance(source, Metadata):
+        source = source.spooled_at(staging.refs / SPOOL)
     whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, _versions(recipes[0]))
     run.ended("scan")
     check_fields(

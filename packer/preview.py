@@ -15,7 +15,8 @@ from packer.resources import fitted, planned_workers
 from packer.scan import scan
 from packer.sources.classes import known_classes
 from packer.sources.detect import detect
-from packer.sources.refs import RefTable
+from packer.sources.metadata import Metadata
+from packer.sources.refs import SPOOL, RefTable
 from packer.split import divide
 from packer.unit import SplitJob
 from packer_reader.format.names import line_text
@@ -116,6 +117,8 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
     with tempfile.TemporaryDirectory(prefix="packer-plan-") as name:
         folder = Path(name)
         listing = scan(source, folder / "refs", job)
+        if isinstance(source, Metadata):
+            source = source.spooled_at(folder / "refs" / SPOOL)
         refs = RefTable(folder / "refs")
         splits = divide(recipe, listing, refs) if len(refs) else []
         known = refs.labels[refs.labels >= 0]  # a data set in Python has its labels with its samples

@@ -39,6 +39,10 @@ class Chosen:
     """Class names by index, where labels are text."""
     extras: tuple[tuple[Extra, str], ...]
     """Other fields, each with its column."""
+    encoded: bool = False
+    """Whether the image's column holds the images themselves."""
+    left: tuple[str, ...] = ()
+    """Columns of bytes that are not stored."""
 
     @property
     def words(self) -> str:
@@ -92,6 +96,7 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
         (column for column in columns if column.lower() in _IMAGES and column not in named),
         key=lambda column: _IMAGES.index(column.lower()),
     )
+    images = images or [column for column in columns if columns[column].kind == "bytes"]
     if not images:
         raise UsageError(
             f"no column of {where} is known to name the image files ({', '.join(columns)}): say which, such as "
@@ -101,7 +106,8 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
     labels = [column for _, kind, column in wanted if kind == "label"] or [
         column for column in columns if column.lower() in LABELS and column not in named
     ]
-    rest += [_named(c, columns[c]) for c in columns if c not in {images[0], *labels[:1], *named}]
+    others = [c for c in columns if c not in {images[0], *labels[:1], *named} and columns[c].kind != "bytes"]
+    rest += [_named(c, columns[c]) for c in others]
     if sum(kind == "label" for _, kind, _ in wanted) > 1 or sum(kind == "image" for _, kind, _ in wanted) > 1:
         raise UsageError("--field gives two columns for the image, or for the label: choose one")
     label, classes = labels[0] if labels else None, None
@@ -111,7 +117,9 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
         classes = (*known, *sorted(columns[label].values - set(known)))
     extras = tuple((_extra(name, kind, column, columns[column], where), column) for name, kind, column in rest)
     _check_names(extras)
-    return Chosen(images[0], label, classes, extras)
+    encoded = [column for column, found in columns.items() if found.kind == "bytes"]
+    left = tuple(column for column in encoded if column != images[0])
+    return Chosen(images[0], label, classes, extras, images[0] in encoded, left)
 
 
 def _parse(text: str) -> tuple[str, str, str]:

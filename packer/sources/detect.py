@@ -186,7 +186,8 @@ def _single(path: str, forced: str | None, known: tuple[str, ...], fields: tuple
             f"{path!r} has {lists[0][0]} and folders {pair[0]}/ and {pair[1]}/: say which, --from metadata|pairs"
         )
     if lists:
-        return Metadata(path, lists, fields, known, beside=True)
+        beside = Path(lists[0][0]).name in _METADATA
+        return Metadata(path, lists, fields, known, beside=beside)
     return Pairs(path, *pair) if pair else None
 
 
@@ -197,6 +198,10 @@ def _lists(place: Path) -> tuple[tuple[str, str], ...]:
         raise SourceError(f"{str(place)!r} has {' and '.join(own)}: keep one, or name it as the source")
     if own:
         return ((own[0], ""),)
+    tables = sorted(file for file in place.iterdir() if not file.name.startswith(".") and file.suffix != ".md")
+    if tables and all(file.suffix == ".parquet" for file in tables):
+        splits = [SPLIT_NAMES.get(file.name.split("-")[0].lower(), "") for file in tables]
+        return tuple((file.name, split if all(splits) else "") for file, split in zip(tables, splits, strict=True))
     folders = sorted(folder for folder in place.iterdir() if folder.is_dir() and not folder.name.startswith("."))
     found = [
         (f"{folder.name}/{name}", SPLIT_NAMES.get(folder.name.lower(), ""))

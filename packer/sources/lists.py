@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["LISTS", "Column", "Row", "read_rows"]
+__all__ = ["LISTS", "Column", "Row", "encoded_columns", "read_rows"]
 
 LISTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 """Extensions of lists."""
@@ -50,6 +50,8 @@ class Column:
 
     text: bool
     """Whether cells are strings that may mean numbers."""
+    encoded: bool = False
+    """Whether cells are files, as bytes; such a column is not looked at before it is stored."""
     whole: bool = True
     real: bool = True
     strings: bool = True
@@ -75,14 +77,35 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """`int`, `float`, `str` or `json`: one for the whole column."""
+        """`int`, `float`, `str`, `json` or `bytes`: one for the whole column."""
+        if self.encoded:
+            return "bytes"
         if not self.seen:
             return "str"
         return "int" if self.whole else "float" if self.real else "str" if self.strings else "json"
 
 
-def read_rows(path: Path) -> tuple[list[str], bool, Iterator[Row]]:
+def encoded_columns(path: Path) -> set[str]:
+    """Columns of a Parquet file that hold files: bytes, or Hugging Face's pairs of `bytes` and `path`."""
+    if path.suffix.lower() != ".parquet":
+        return set()
+    import pyarrow as pa  # noqa: PLC0415 - only Parquet needs it
+    from pyarrow import parquet  # noqa: PLC0415
+
+    def is_bytes(kind: Any) -> bool:
+        if pa.types.is_struct(kind):
+            return any(child.name == "bytes" and is_bytes(child.type) for child in kind)
+        return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+    return {column.name for column in parquet.ParquetFile(path).schema_arrow if is_bytes(column.type)}
+
+
+def read_rows(path: Path, *, light: bool = False) -> tuple[list[str], bool, Iterator[Row]]:
     """The rows of a list.
+
+    Args:
+        path: of the list.
+        light: leave out columns of Parquet that hold files.
 
     Returns:
         Column names (empty for JSON lines, where each row has its own), whether cells are strings, and the rows.
@@ -94,7 +117,7 @@ def read_rows(path: Path) -> tuple[list[str], bool, Iterator[Row]]:
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":
-            return _parquet(path)
+            return _parquet(path, light=light)
         if suffix in {".csv", ".tsv"}:
             return _csv(path, "\t" if suffix == ".tsv" else "")
         return [], False, _json_lines(path)
@@ -178,7 +201,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
                 yield Row(f"line {number}", {}, "it is no JSON object")
 
 
-def _parquet(path: Path) -> tuple[list[str], bool, Iterator[Row]]:
+def _parquet(path: Path, *, light: bool) -> tuple[list[str], bool, Iterator[Row]]:
     try:
         from pyarrow import ArrowException, parquet  # noqa: PLC0415 - only Parquet needs it
     except ImportError:
@@ -194,8 +217,9 @@ def _parquet(path: Path) -> tuple[list[str], bool, Iterator[Row]]:
 
     def rows() -> Iterator[Row]:
         number = 0
+        wanted = [name for name in names if not light or name not in encoded_columns(path)]
         try:
-            for batch in file.iter_batches(_BATCH):
+            for batch in file.iter_batches(_BATCH, columns=wanted):
                 for cells in batch.to_pylist():
                     yield Row(f"row {number}", {name: value for name, value in cells.items() if value is not None})
                     number += 1

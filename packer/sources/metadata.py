@@ -16,7 +16,7 @@ import os
 import re
 import stat
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from packer.sample import Problem, RawSample, Ref
 from packer.sources.base import Listing
 from packer.sources.columns import Chosen, choose
 from packer.sources.files import read_ref
-from packer.sources.lists import Column, read_rows
+from packer.sources.lists import Column, encoded_columns, read_rows
 from packer.sources.refs import Common, Places
 from packer.sources.tree import suffix_of
 from packer.sources.walk import EXTENSIONS
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Metadata"]
 
+_Held = tuple[bytes, int, int, int, int, bytes]
+"""Name, size, time, place among what is kept (or -1), label and note of a row."""
 _CHUNK = 1 << 13
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
@@ -56,6 +58,8 @@ class Metadata:
     """Classes that keep their index."""
     beside: bool = False
     """Whether the list describes a folder of images (Hugging Face): paths may not lead out of it."""
+    spool: str = ""
+    """File of the images that the list itself holds, once it has been scanned."""
     type: str = "metadata"
     prefixes: tuple[bytes, ...] = (b"",)
 
@@ -66,7 +70,7 @@ class Metadata:
             self._look(path, columns)
         names = " and ".join(repr(path) for path, _ in self.lists)
         chosen = choose(columns, self.fields, self.known, names)
-        splits = tuple(split for _, split in self.lists if split)
+        splits = tuple(dict.fromkeys(split for _, split in self.lists if split))
         taken = _Taken(self, refs, chosen)
         for path, split in self.lists:
             taken.take(path, split, splits.index(split) if split else -1)
@@ -86,7 +90,10 @@ class Metadata:
             ignored=Counter(),
             extras=tuple(extra for extra, _ in chosen.extras),
             problems=taken.problems,
-            notices=self._unlisted(taken.paths) if self.beside else [],
+            notices=[
+                *(f"column {column!r} holds bytes and was left out" for column in chosen.left),
+                *(self._unlisted(taken.paths) if self.beside else []),
+            ],
         )
 
     def read(self, ref: Ref) -> RawSample:
@@ -97,14 +104,21 @@ class Metadata:
             values[name] = self._bytes(Ref(path, size, mtime_ns, -1))
         return RawSample(ref, self._bytes(ref), ref.label, values)
 
+    def spooled_at(self, path: Path) -> Metadata:
+        """The same for workers, where images were kept while scanning."""
+        return replace(self, spool=str(path)) if path.exists() else self
+
     def _bytes(self, ref: Ref) -> bytes:
+        if ref.offset >= 0:
+            return _kept(self.spool, ref)
         return read_ref("" if ref.name.startswith("/") else self.root, ref)
 
     def _look(self, path: str, columns: dict[str, Column]) -> None:
-        named, text, rows = read_rows(Path(self.root) / path)
+        named, text, rows = read_rows(Path(self.root) / path, light=True)
+        files = encoded_columns(Path(self.root) / path)
         labels = [asked.partition(":")[2] for asked in self.fields if asked.startswith("label=")]
         for name in named:
-            columns.setdefault(name, Column(text, classes=name in labels))
+            columns.setdefault(name, Column(text, name in files, classes=name in labels))
         for row in rows:
             for name, value in row.cells.items():
                 if name not in columns:
@@ -138,16 +152,19 @@ class _Taken:
         """All rows of one list."""
         _, text, rows = read_rows(Path(self.source.root) / path)
         above = os.path.dirname(path)  # noqa: PTH120 - names may be no valid text
-        held: list[tuple[bytes, int, int, int, bytes]] = []
+        held: list[_Held] = []
         for row in rows:
             name = row.place
             if row.problem:
                 self.problems.append(Problem(name, "bad-row", f"{name}: {row.problem}", split=split or None))
                 continue
             given = row.cells.get(self.chosen.image)
-            name = given if isinstance(given, str) else "" if text else row.place
+            if self.chosen.encoded and len(self.source.lists) > 1:
+                name = f"{path} {row.place}"
+            elif not self.chosen.encoded:
+                name = given if isinstance(given, str) else "" if text else row.place
             try:
-                held.append(self._ref(row, above))
+                held.append(self._ref(row, above, name))
             except (SampleError, OverflowError) as error:
                 error = (
                     error if isinstance(error, SampleError) else SampleError("no-value", f"{row.place} is too large")
@@ -157,17 +174,25 @@ class _Taken:
                 self._add(held, number)
         self._add(held, number)
 
-    def _add(self, held: list[tuple[bytes, int, int, int, bytes]], number: int) -> None:
+    def _add(self, held: list[_Held], number: int) -> None:
         if held:
-            names, sizes, mtimes, labels, extras = map(list, zip(*held, strict=True))
-            places = Places(sizes, mtimes, labels=labels, extras=extras)
+            names, sizes, mtimes, offsets, labels, extras = map(list, zip(*held, strict=True))
+            places = Places(sizes, mtimes, offsets, labels=labels, extras=extras)
             self.refs.add(names, places, Common(split=number))
-            self.suffixes.update(suffix_of(name).decode("ascii", "replace") for name in names)
         held.clear()
 
-    def _ref(self, row: Row, above: str) -> tuple[bytes, int, int, int, bytes]:
-        chosen = self.chosen
-        name, size, mtime_ns = self._file(row, chosen.image, "no-path", above)
+    def _ref(self, row: Row, above: str, name: str) -> _Held:
+        chosen, offset = self.chosen, -1
+        given = row.cells.get(chosen.image)
+        image: Any = given.get("bytes") if isinstance(given, dict) else given
+        if chosen.encoded and isinstance(image, bytes):
+            if not image:
+                raise SampleError("empty", f"{row.place}: the image has no bytes")
+            size, mtime_ns = len(image), 0
+        elif chosen.encoded:
+            raise SampleError("no-path", f"{row.place} has no {chosen.image!r}")
+        else:
+            name, size, mtime_ns = self._file(row, chosen.image, "no-path", above)
         label = chosen.number_of(row)
         files, values = dict[str, Any](), dict[str, Any]()
         for extra, column in chosen.extras:
@@ -176,8 +201,13 @@ class _Taken:
             else:
                 values[extra.name] = _value(extra, row, column)
         note = {key: value for key, value in (("files", files), ("values", values)) if value}
-        data = json.dumps(note, ensure_ascii=True).encode() if note else b""
-        return os.fsencode(name), size, mtime_ns, label, data
+        note_bytes = json.dumps(note, ensure_ascii=True).encode() if note else b""
+        if chosen.encoded:
+            offset = self.refs.keep(image)
+        self.suffixes[
+            _suffix(image) if chosen.encoded else suffix_of(os.fsencode(name)).decode("ascii", "replace")
+        ] += 1
+        return os.fsencode(name), size, mtime_ns, offset, label, note_bytes
 
     def _file(self, row: Row, column: str, missing: str, above: str) -> tuple[str, int, int]:
         """Path (below the root, or absolute), size and time of a file that a row names."""
@@ -201,6 +231,19 @@ class _Taken:
         if self.source.beside and (given.startswith("/") or ".." in given.split("/")):
             raise SampleError("unsupported", "it leads out of the folder: paths are relative to the list")
         return given if given.startswith("/") or not above else f"{above}/{given}"
+
+
+def _kept(spool: str, ref: Ref) -> bytes:
+    with open(spool, "rb") as file:  # noqa: PTH123 - once per image
+        data = os.pread(file.fileno(), ref.size, ref.offset)
+    if len(data) != ref.size:
+        raise SampleError("vanished", "what was kept of it while scanning is gone")
+    return data
+
+
+def _suffix(image: bytes) -> str:
+    """What an image would be called as a file: JPEG and WebP stay what they are, all else is lossless."""
+    return ".jpg" if image[:2] == b"\xff\xd8" else ".webp" if image[8:12] == b"WEBP" else ".png"
 
 
 def _value(extra: Extra, row: Row, column: str) -> Any:

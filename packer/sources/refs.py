@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Common", "Places", "RefTable", "RefWriter", "tell_apart", "map_array"]
+__all__ = ["SPOOL", "Common", "Places", "RefTable", "RefWriter", "map_array", "tell_apart"]
 
+SPOOL = "spool.bin"
+"""File of what `RefWriter.keep` keeps."""
 _CHUNK = 1 << 15
 """Refs rewritten at a time."""
 
@@ -76,6 +78,8 @@ class RefWriter:
         """Start afresh in an existing folder; `heard` is told the number of refs now and then."""
         self._names: BinaryIO = (folder / "names.bin").open("wb")
         self._rows: BinaryIO = (folder / "rows.bin").open("wb")
+        self._folder, self._spooled = folder, 0
+        self._spool: BinaryIO | None = None
         self._extras: BinaryIO = (folder / "extras.bin").open("wb")
         self._end = self._extra_end = 0
         self._digest = hashlib.sha256()
@@ -90,6 +94,8 @@ class RefWriter:
         self._names.close()
         self._rows.close()
         self._extras.close()
+        if self._spool is not None:
+            self._spool.close()
 
     def add(self, names: Sequence[bytes], places: Places, common: Common) -> None:
         """Take the samples of a folder: names behind `common.prefix`, in order."""
@@ -119,6 +125,14 @@ class RefWriter:
             file.write(data)
             self._digest.update(data)
         self._heard(self.count)
+
+    def keep(self, data: bytes) -> int:
+        """Keep the bytes of a sample that cannot be read at a place of one's choice later on; where they begin."""
+        if self._spool is None:
+            self._spool = (self._folder / SPOOL).open("wb")
+        self._spooled += self._spool.write(data)
+        self._digest.update(data)
+        return self._spooled - len(data)
 
     def note(self, extra: bytes) -> None:
         """Let something else count in the digest, such as the state of an archive."""

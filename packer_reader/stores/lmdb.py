@@ -39,8 +39,16 @@ def _drop_inherited() -> None:
     _OPEN.clear()
 
 
-# No fork while a thread reads: closing its handle in the child would wait for a thread that is not there.
-os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_drop_inherited)
+def _before_fork() -> None:
+    """No fork while a thread reads: closing its handle in the child would wait for a thread that is not there."""
+    _LOCK.acquire()
+
+
+def _after_fork() -> None:
+    _LOCK.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_drop_inherited)
 
 
 def transaction(folder: Path, size: int | None) -> lmdb.Transaction:

@@ -34,9 +34,9 @@ _TAR_END = 1024
 _PICTURES = (".png", ".jpg", ".jpeg")
 
 
-def why_later(source_type: str) -> str | None:
-    """Why cases of this source type cannot run today; None when they can."""
-    return LATER.get(source_type)
+def why_later(run: Mapping[str, Any]) -> str | None:
+    """Why cases of this source cannot run today; None when they can."""
+    return None if "image_col" in run else LATER.get(run["source_type"])
 
 
 def build_command(run: Mapping[str, Any], source: Path, target: Path, options: Mapping[str, Any]) -> list[str]:
@@ -52,8 +52,8 @@ def build_command(run: Mapping[str, Any], source: Path, target: Path, options: M
     command = [sys.executable, "-m", "packer", "shard" if shards else "build", str(source), str(target)]
     if run["source_type"] == "tar":
         command += ["--from", "webdataset"]
-    for kind in ("image", "label") if run["source_type"] in {"csv", "jsonl"} else ():
-        column = run["path_col" if kind == "image" else "label_col"]
+    for kind in ("image", "label") if "label_col" in run else ():
+        column = run.get("path_col", run.get("image_col")) if kind == "image" else run["label_col"]
         command += ["--field", f"{kind}={kind}:{column}"]
     command += [*MODES[run["mode"]], *ON_ERROR[run["on_error"]]]
     for kind, value in (run["resize"] or {}).items():

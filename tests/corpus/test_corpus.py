@@ -29,7 +29,7 @@ pytestmark = [
 def test_case(folder: Path, tmp_path: Path) -> None:
     case = load_case(folder)
     assert unknown(case.document) == []
-    if later := why_later(case.run["source_type"]):
+    if later := why_later(case.run):
         pytest.skip(later)
     scenes = [Scene(case, name, case.copy(tmp_path / name / case.id)) for name in case.containers]
     if case.steps:

@@ -291,6 +291,32 @@ class Listener:
         self._said.append(text)
 
 
+@pytest.mark.parametrize("files", [["x.parquet"], ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"]])
+@pytest.mark.parametrize("container", ["tar", "lmdb"])
+def test_images_inside_parquet(files: list[str], container: Any, images: Path, tmp_path: Path) -> None:
+    """As Hugging Face keeps them: structs of bytes and path."""
+    (tmp_path / "data").mkdir()
+    rows: Rows = [
+        {"image": {"bytes": (images / path).read_bytes(), "path": path}, "label": number % 3, "words": f"no. {number}"}
+        for number, path in enumerate(paths(images))
+    ]
+    parts = len(files)
+    for number, name in enumerate(files):
+        write_list(tmp_path / "data" / name, [*rows[number::parts], {"image": None, "label": 1, "words": "x"}])
+    source = tmp_path / "data" / files[0] if parts == 1 else tmp_path / "data"
+    report = build(
+        str(source), str(tmp_path / "o"), Recipe(container=container, unit=4), Job(workers=2, runner="processes")
+    )
+    assert (report.found, report.written, report.errors) == (12 + parts, 12, {"no-path": parts})
+    store = packer_reader.open(tmp_path / "o", split=None if parts == 1 else "train")
+    wanted = {row["words"]: row for row in rows}
+    for sample in store:
+        row = wanted.pop(sample["words"])
+        assert sample["label"] == row["label"]
+        assert (sample["image"] == np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])))).all()
+    assert wanted == {}
+
+
 def test_paths_beside_images_lead_nowhere_else(tmp_path: Path) -> None:
     hugging_face(tmp_path / "hf", ".csv")
     Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")

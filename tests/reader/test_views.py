@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -132,3 +133,19 @@ def test_empty_values_come_as_bytes(tmp_path: Path) -> None:
         ds = StreamDataset(tmp_path / "o", batch_size=2, decode="bytes")
         (batch,) = DataLoader(ds, batch_size=None, num_workers=workers)
         assert sorted(len(words) for words in batch["words"]) == [0, 1]
+
+
+def test_a_child_of_a_child_reads_too(photos: Path, tmp_path: Path) -> None:
+    build(str(photos), str(tmp_path / "o.lmdb"), Recipe(container="lmdb", resize=(16,)), Job(workers=1))
+    program = f"""
+import os
+from packer_reader import open as open_store
+store = open_store({str(tmp_path / "o.lmdb")!r})
+for _ in range(3):
+    store[0]
+    child = os.fork()
+    if child:
+        raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+store[1]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
