@@ -48,6 +48,8 @@ class Ready:
     codec: str
     channels: int
     dtype: str
+    dropped: tuple[float, float]
+    """`min_box_size` and `min_visibility` that its boxes were dropped under."""
     image: bytes
     crc: int
     """CRC-32 of the image."""

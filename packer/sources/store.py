@@ -165,7 +165,7 @@ def _read(store: Store, numbers: npt.NDArray[np.int64]) -> Held:
     Raises:
         DamageError: one is damaged.
     """
-    fields, columns = store.manifest.fields, store.columns
+    fields, columns, recipe = store.manifest.fields, store.columns, store.manifest.recipe
     spans = store.checked(numbers, range(len(fields)))
     rows = list(zip(*spans.views, strict=True))
     known = [columns.numbers(name)[numbers].tolist() for name in ("height", "width", "source_codec", "source_size")]
@@ -184,6 +184,7 @@ def _read(store: Store, numbers: npt.NDArray[np.int64]) -> Held:
                 codec=fields[0].codec,
                 channels=fields[0].maximum[-1],
                 dtype=fields[0].dtype,
+                dropped=(recipe.get("min_box_size", 1.0), recipe.get("min_visibility", 0.0)),
                 image=blobs[0],
                 crc=spans.crcs[0][place],
                 size=(height, width),

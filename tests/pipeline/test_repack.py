@@ -124,6 +124,23 @@ def test_damage_is_skipped_and_named(listed: Path, tmp_path: Path) -> None:
     assert json.loads(line)["name"] == first.source(0)
 
 
+def test_options_that_change_bytes_count_for_stores_too(tmp_path: Path) -> None:
+    Image.new("RGB", (100, 50)).save(tmp_path / "i.png")
+    boxes = [[20, 10, 40, 20], [5, 5, 3, 3]]
+    document = {
+        "images": [{"id": 1, "file_name": "i.png"}],
+        "annotations": [{"image_id": 1, "category_id": 1, "bbox": box} for box in boxes],
+        "categories": [{"id": 1, "name": "x"}],
+    }
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    assert len(made(tmp_path / "c.json", tmp_path / "a")[0]["boxes"]["boxes"]) == 2
+    assert len(made(tmp_path / "a", tmp_path / "b", min_box_size=4)[0]["boxes"]["boxes"]) == 1
+    assert made(tmp_path / "a", tmp_path / "c", gray=True)[0]["image"].shape == (50, 100, 1)
+    assert made(tmp_path / "a", tmp_path / "d", meta=True)[0]["meta"]["name"] == "i.png"
+    with pytest.raises(SourceError, match="over the limit"):
+        made(tmp_path / "a", tmp_path / "e", max_pixels=100)
+
+
 def test_boxes_lead_back_to_the_first_original(tmp_path: Path) -> None:
     Image.new("RGB", (100, 50)).save(tmp_path / "i.png")
     document = {
