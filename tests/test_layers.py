@@ -131,6 +131,8 @@ HOMES = {
     "xxhash": ("packer.checksum",),
     "zipfile": ("packer.sources.archive",),
     "lmdb": ("packer.sinks.lmdb", "packer_reader.stores.lmdb"),
+    "yaml": ("packer.sources.annotated",),
+    "xml": ("packer.sources.annotated",),
     "braceexpand": ("packer.sources.detect",),
     "pyarrow": ("packer.sources.lists",),
     "csv": ("packer.sources.lists",),

@@ -76,7 +76,7 @@ _SOURCE = (
         "--from",
         "source_type",
         metavar="TYPE",
-        help="Source type: imagefolder, coco, metadata, pairs, sidecars, store, webdataset, or "
+        help="Source type: imagefolder, coco, metadata, pairs, sidecars, store, voc, webdataset, yolo, or "
         "python:MODULE:ATTRIBUTE in place of SOURCE; detected when left out.",
     ),
     click.option(

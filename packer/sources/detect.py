@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from braceexpand import braceexpand
 
 from packer.sources import PYTHON
+from packer.sources.annotated import Annotated, annotated_folders
 from packer.sources.coco import Coco, coco_files
 from packer.sources.grouped import Grouped, looks_grouped
 from packer.sources.imagefolder import SPLIT_NAMES, ImageFolder
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "detect"]
 
-TYPES = ("imagefolder", "coco", "metadata", "pairs", "sidecars", "store", "webdataset")
+TYPES = ("imagefolder", "coco", "metadata", "pairs", "sidecars", "store", "voc", "webdataset", "yolo")
 _SINGLE = {
     "coco": "one annotation file, or a folder with annotations/instances_*.json",
     "metadata": "one list, or a folder with metadata.csv",
     "pairs": "a folder with images/ and masks/",
+    "voc": "a folder with JPEGImages/ and Annotations/",
+    "yolo": "a folder with images/ and labels/ of .txt files",
 }
 """What sources of one path are."""
 _LOOKED_AT = 8
@@ -179,16 +182,18 @@ def _single(path: str, forced: str | None, known: tuple[str, ...], fields: tuple
         return Coco(str(place.parent if place.is_file() else place), annotations, known)
     if not place.is_dir():
         return None
-    lists = _lists(place) if forced in {None, "metadata"} else ()
-    pair = pair_folders(path) if forced in {None, "pairs"} else None
-    if lists and pair:
-        raise SourceError(
-            f"{path!r} has {lists[0][0]} and folders {pair[0]}/ and {pair[1]}/: say which, --from metadata|pairs"
-        )
-    if lists:
-        beside = Path(lists[0][0]).name in _METADATA
-        return Metadata(path, lists, fields, known, beside=beside)
-    return Pairs(path, *pair) if pair else None
+    found: dict[str, Source] = {}
+    if lists := _lists(place):
+        found["metadata"] = Metadata(path, lists, fields, known, beside=Path(lists[0][0]).name in _METADATA)
+    boxes, pair = annotated_folders(path), pair_folders(path)
+    if boxes is not None:
+        found[boxes[0]] = Annotated(path, *boxes, known)
+    if pair is not None and (boxes is None or pair[1] != boxes[2]):
+        found["pairs"] = Pairs(path, *pair)
+    fitting = {name: source for name, source in found.items() if forced in {None, name}}
+    if len(fitting) > 1:
+        raise SourceError(f"{path!r} may be {' or '.join(fitting)}: say which, --from {'|'.join(fitting)}")
+    return next(iter(fitting.values()), None)
 
 
 def _lists(place: Path) -> tuple[tuple[str, str], ...]:

@@ -58,9 +58,12 @@ def pair_folders(root: str) -> tuple[str, str] | None:
         folders = [entry.name for entry in os.scandir(root) if entry.is_dir() and not is_junk(os.fsencode(entry.name))]
     except OSError:
         return None
+    for own in _OWN:
+        if set(own) <= set(folders):
+            return own
     images = [name for name in folders if name.lower() in _IMAGES]
     masks = [name for name in folders if name.lower() in _MASKS]
-    if len(images) != 1 or len(masks) != 1 or (len(folders) > 2 and (images[0], masks[0]) not in _OWN):
+    if len(images) != 1 or len(masks) != 1 or len(folders) > 2:
         return None  # folders beside them are classes, unless a data set is known to have more
     return images[0], masks[0]
 

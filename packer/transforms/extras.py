@@ -119,7 +119,10 @@ def _store_boxes(value: Mapping[str, Any], upright: tuple[int, int], geometry: G
     top, left, rows, columns = geometry.crop
     above, before = geometry.pad
     shift = float(before - left), float(above - top)
-    boxes = moved(np.array(value["boxes"], np.float64).reshape(-1, 4), scale, shift)
+    given = np.array(value["boxes"], np.float64).reshape(-1, 4)
+    if value.get("shares"):
+        given = moved(given, (upright[1], upright[0]), (0, 0))
+    boxes = moved(given, scale, shift)
     boxes, good = kept(
         boxes, (before, above, before + columns, above + rows), recipe.min_box_size, recipe.min_visibility
     )
@@ -128,7 +131,7 @@ def _store_boxes(value: Mapping[str, Any], upright: tuple[int, int], geometry: G
         **{
             name: [one for one, keep in zip(values, good.tolist(), strict=True) if keep]
             for name, values in value.items()
-            if name not in {"boxes", "size", "orig_size", "affine"}
+            if name not in {"boxes", "size", "shares", "orig_size", "affine"}
         },
         "orig_size": value.get("orig_size", list(upright)),
         "affine": _behind(value.get("affine", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), scale, shift),

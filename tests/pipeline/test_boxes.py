@@ -230,3 +230,78 @@ def test_one_file_and_what_is_wrong_with_it(coco: Path, tmp_path: Path) -> None:
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(SourceError):
             build(str(tmp_path / "bad.json"), str(tmp_path / "p"), Recipe(), Job(workers=1, source_type="coco"))
+
+
+def annotated(root: Path, kind: str, *, split: str = "") -> npt.NDArray[np.float64]:
+    """Pictures that show their one box, with a file each; the boxes of 8 images, none of every fourth."""
+    rng = np.random.default_rng(2)
+    images, notes = (root / "JPEGImages", root / "Annotations") if kind == "voc" else (root / "images", root / "labels")
+    boxes = np.zeros((8, 4))
+    for folder in (images / split, notes / split):
+        folder.mkdir(parents=True)
+    for number in range(8):
+        height, width = rng.integers(60, 120, 2).tolist()
+        x1, y1 = int(rng.integers(0, width // 2)), int(rng.integers(0, height // 2))
+        x2, y2 = int(rng.integers(x1 + 12, width)), int(rng.integers(y1 + 12, height))
+        boxes[number] = [x1, y1, x2, y2]
+        Image.fromarray(rendering(boxes[number], (height, width))).save(images / split / f"{number}.png")
+        if number % 4 == 0:
+            continue
+        if kind == "yolo":
+            sides = [(x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height]
+            text = f"{number % 2} " + " ".join(map(repr, sides)) + "\n1 0.5 0.5 nan 0.1\n0 0.5\n2 0.1 0.1 1.5 0.1\n"
+            (notes / split / f"{number}.txt").write_text(text)
+        else:
+            corners = zip(("xmin", "ymin", "xmax", "ymax"), (x1 + 1, y1 + 1, x2, y2), strict=True)
+            box = "".join(f"<{name}>{value}</{name}>" for name, value in corners)
+            size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
+            good = f"<object><name>{'ab'[number % 2]}</name><bndbox>{box}</bndbox></object>"
+            bad = "<object><name>a</name><bndbox><xmin>x</xmin></bndbox></object>"
+            (notes / split / f"{number}.xml").write_text(f"<annotation>{size}{good}{bad}</annotation>")
+    return boxes
+
+
+@pytest.mark.parametrize("kind", ["yolo", "voc"])
+@pytest.mark.parametrize("split", ["", "train"])
+def test_boxes_in_a_file_for_each_image(kind: str, split: str, tmp_path: Path) -> None:
+    wanted = annotated(tmp_path / "s", kind, split=split)
+    if kind == "yolo":
+        (tmp_path / "s" / "data.yaml").write_text("names:\n  0: a\n  1: b\n")
+    report = build(str(tmp_path / "s"), str(tmp_path / "o"), Recipe(resize=(40, 40), fit="stretch"), Job(workers=1))
+    assert (report.found, report.written) == (8, 8)
+    store = packer_reader.open(tmp_path / "o", split=split or None)
+    assert store.manifest.source["type"] == kind
+    assert store.classes == ("a", "b")
+    for number in range(8):
+        sample, name = store[number], int(store.source(number)[-5])
+        boxes = sample["boxes"]
+        if name % 4 == 0:
+            assert boxes["boxes"] == boxes["labels"] == []
+            continue
+        (sx, _, tx), (_, sy, ty) = boxes["affine"]
+        back = (np.array(boxes["boxes"][0]) - [tx, ty, tx, ty]) / [sx, sy, sx, sy]
+        assert np.abs(back - wanted[name]).max() < 1e-3
+        assert boxes["labels"] == [name % 2]
+        seen = extent(sample["image"])
+        assert seen is not None
+        assert np.abs(np.array(boxes["boxes"][0]) - seen).max() <= 1
+
+
+def test_names_and_odd_files(tmp_path: Path) -> None:
+    annotated(tmp_path / "y", "yolo")
+    build(str(tmp_path / "y"), str(tmp_path / "a"), Recipe(), Job(workers=1))
+    assert packer_reader.open(tmp_path / "a").classes == ("0", "1")
+    (tmp_path / "y" / "classes.txt").write_text("x\ny\n")
+    build(str(tmp_path / "y"), str(tmp_path / "b"), Recipe(), Job(workers=1))
+    assert packer_reader.open(tmp_path / "b").classes == ("x", "y")
+    (tmp_path / "y" / "classes.txt").unlink()
+    (tmp_path / "y" / "data.yaml").write_text("names: {3: a}")
+    with pytest.raises(SourceError, match="`names` must be a list"):
+        build(str(tmp_path / "y"), str(tmp_path / "c"), Recipe(), Job(workers=1))
+    annotated(tmp_path / "v", "voc")
+    (tmp_path / "v" / "Annotations" / "1.xml").write_text("<annotation>")
+    (tmp_path / "v" / "SegmentationClass").mkdir()
+    with pytest.raises(SourceError, match=r"may be voc or pairs: say which, --from voc\|pairs"):
+        build(str(tmp_path / "v"), str(tmp_path / "d"), Recipe(), Job(workers=1))
+    report = build(str(tmp_path / "v"), str(tmp_path / "d"), Recipe(), Job(workers=1, source_type="voc"))
+    assert (report.written, report.errors) == (7, {"corrupt": 1})

@@ -352,7 +352,7 @@ def test_a_folder_that_may_be_two_things_asks_back(tmp_path: Path) -> None:
         (tmp_path / "s" / folder).mkdir(parents=True)
         Image.new("L", (4, 4)).save(tmp_path / "s" / folder / "0.png")
     (tmp_path / "s" / "metadata.csv").write_text("file_name\nimages/0.png\n")
-    with pytest.raises(SourceError, match=r"has metadata.csv and folders images/ and masks/: say which, --from"):
+    with pytest.raises(SourceError, match=r"may be metadata or pairs: say which, --from metadata\|pairs"):
         build(str(tmp_path / "s"), str(tmp_path / "o"), Recipe(), Job(workers=1))
     report = build(str(tmp_path / "s"), str(tmp_path / "o"), Recipe(), Job(workers=1, source_type="metadata"))
     assert report.written == 1
