@@ -30,6 +30,7 @@ from packer.sources.dataset import PythonDataset, wrap_dataset
 from packer.sources.detect import detect
 from packer.sources.metadata import Metadata
 from packer.sources.refs import SPOOL, RefTable
+from packer.sources.store import Stores
 from packer.split import divide
 from packer.unit import SplitJob
 from packer_reader.errors import PackerError, UsageError, WorkerError, os_error
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["build", "write"]
 
 _WHOLE_SAMPLES = ("sidecars", "store", "webdataset")
-"""Source types whose labels are known only when a sample is read."""
+"""Source types whose samples are more than an image file and a label that listing knows."""
 _STARTS = 4
 """Times that workers may die while they load."""
 
@@ -153,6 +154,8 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     if isinstance(source, PythonDataset):
         source = source.stored_at(staging.path / "dataset.pickle")
     listing = scan(source, staging.refs, job)
+    if isinstance(source, Stores):
+        source.check(recipes[0])
     if isinstance(source, Metadata):
         source = source.spooled_at(staging.refs / SPOOL)
     whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, _versions(recipes[0]))

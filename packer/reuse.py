@@ -203,6 +203,8 @@ def _differences(manifest: Manifest, made: MadeBy) -> list[str]:
     libraries = sorted((manifest.versions.keys() | versions.keys()) - {"packer-data", "lmdb"})
     pairs += [(name, manifest.versions.get(name), versions.get(name)) for name in libraries]
     found = [f"{name} was {old!r}, is {new!r}" for name, old, new in pairs if old != new]
+    if manifest.source["type"] == "store":
+        found.append("it was made from another store, so its recipe is not all that was done to the files")
     if before.get("source_names") == "none":
         found.append("it was built with --source-names none, so nothing tells which sample is which")
     return found

@@ -142,6 +142,11 @@ class BatchReader:
         sizes = [int(np.prod(spec.maximum)) for spec in pictures] if self.view.crop is not None else []
         return self._threads.count * max(sizes, default=0)
 
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of decoded images that all processes of a machine share."""
+        return sum(getattr(source, "nbytes", 0) for source in self._cached.values())
+
     def listed(self) -> list[FieldSpec]:
         """Fields that come as lists, since their values have no one size; once for each view."""
         pairs = zip(self._specs, self._fields, strict=True)

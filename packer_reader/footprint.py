@@ -39,7 +39,11 @@ def loop_bytes(reader: BatchReader, batch_size: int, shuffle_buffer: int, worker
     batches = workers * (prefetch + 1) if workers else 2
     process = (_PROCESS if workers else 0) + (_OPENCV if reader.view.crop or reader.view.flip else 0)
     process += reader.scratch
-    return batches * _batch_bytes(reader, batch_size) + max(1, workers) * (process + _PER_SAMPLE * shuffle_buffer)
+    return (
+        reader.cached_bytes
+        + batches * _batch_bytes(reader, batch_size)
+        + max(1, workers) * (process + _PER_SAMPLE * shuffle_buffer)
+    )
 
 
 def _batch_bytes(reader: BatchReader, batch_size: int) -> int:

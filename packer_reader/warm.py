@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from packer_reader.errors import UsageError
 from packer_reader.machine import free_memory
 from packer_reader.sizes import format_bytes
+from packer_reader.stores.files import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,10 +43,13 @@ def warm(store: Store) -> None:
     with progress_bar("reading", sum(files[name] for name in mine), "B") as step:
         for name in mine:
             store.check_same()
-            with (store.path / name).open("rb", buffering=0) as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-                while count := file.readinto(buffer):
-                    step(count)
+            try:
+                with (store.path / name).open("rb", buffering=0) as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                    while count := file.readinto(buffer):
+                        step(count)
+            except OSError as error:
+                raise read_error(store.path / name, error) from None
 
 
 def _number(name: str, missing: int) -> int:

@@ -80,7 +80,7 @@ MAY_IMPORT = {
     "packer_reader.decode": FORMAT | {"packer_reader.jpeg"},
     "packer_reader.pixels": STORES,
     "packer_reader.footprint": set(),
-    "packer_reader.warm": BASE,
+    "packer_reader.warm": STORES,
     "packer_reader.stores": STORES,
     "packer_reader.check": STORES,
     "packer_reader.summary": STORES,

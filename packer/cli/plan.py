@@ -45,6 +45,7 @@ def plan(
         workers=workers,
         runner="serial",
         source_type=options["source_type"],
+        fields=options["fields"],
         classes=options["classes"],
     )
     found = preview(paths, make_recipes("tar", size, options), job)

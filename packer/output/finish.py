@@ -147,7 +147,8 @@ def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Total
             totals.digest.add(rows.index)
             totals.statistics.add(rows)
             totals.stored += int(rows.columns["bytes"].sum())
-            for codec, count in Counter(rows.columns["source_codec"].tolist()).items():
+            copied = facts.listing.type == "store"  # whose samples say what they were before that store
+            for codec, count in Counter([] if copied else rows.columns["source_codec"].tolist()).items():
                 if SOURCE_CODECS[codec] not in {job.codec, _WIDE.get((job.codec, job.recipe.bits))}:
                     totals.reencoded[f"{SOURCE_CODECS[codec]}>{job.codec}"] += count
             for extra in job.extras:

@@ -9,7 +9,6 @@ counted.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections import Counter
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Coco", "coco_files"]
 
 _CHUNK = 1 << 13
+_FAR = 1e9
+"""Pixels beyond which a corner means nothing."""
+_A = {int: "a whole number", str: "a text"}
 _INSTANCES = re.compile(r"instances_([a-z]+)[0-9]*\.json")
 
 
@@ -131,6 +133,11 @@ class Coco:
         for key, needed in wanted.items():
             if not all(isinstance(one, dict) and needed <= one.keys() for one in document[key]):
                 raise SourceError(f"{file!r}: each of its {key} must have {' and '.join(sorted(needed))}")
+            for name in needed:
+                values = [one[name] for one in document[key]]
+                kind = int if name == "id" else str
+                if not all(isinstance(value, kind) for value in values) or len(set(values)) < len(values):
+                    raise SourceError(f"{file!r}: {name} of its {key} must be {_A[kind]}, each once")
         return document
 
     def _folder(self, file: str, split: str, images: list[Any]) -> str:
@@ -159,8 +166,8 @@ class Coco:
         name = f"{folder}/{given}" if folder else given
         try:
             found = os.stat(f"{self.root}/{name}")  # noqa: PTH116 - names may be no valid text
-        except OSError:
-            raise SampleError("vanished", f"there is no file {name!r}") from None
+        except (OSError, ValueError):
+            raise SampleError("vanished", "the file is not there") from None
         note: dict[str, Any] = boxes or {"boxes": [], "labels": [], "iscrowd": []}
         if isinstance(image.get("height"), int) and isinstance(image.get("width"), int):
             note = note | {"size": [image["height"], image["width"]]}
@@ -178,7 +185,10 @@ def _by_image(annotations: list[Any], numbers: dict[int, int]) -> tuple[dict[Any
             odd += 1
             continue
         x, y, width, height = box
-        image = found.setdefault(one.get("image_id"), {"boxes": [], "labels": [], "iscrowd": []})
+        number = one.get("image_id")
+        image = found.setdefault(
+            number if isinstance(number, int) else None, {"boxes": [], "labels": [], "iscrowd": []}
+        )
         image["boxes"].append([x, y, x + width, y + height])
         image["labels"].append(numbers[category])
         image["iscrowd"].append(int(bool(one.get("iscrowd"))))
@@ -189,7 +199,7 @@ def _is_box(box: Any) -> bool:
     return (
         isinstance(box, list)
         and len(box) == 4
-        and all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in box)
+        and all(isinstance(n, int | float) and not isinstance(n, bool) and -_FAR < n < _FAR for n in box)
         and box[2] > 0
         and box[3] > 0
     )

@@ -117,6 +117,8 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
         classes = (*known, *sorted(columns[label].values - set(known)))
     extras = tuple((_extra(name, kind, column, columns[column], where), column) for name, kind, column in rest)
     _check_names(extras)
+    if known and classes is None:
+        raise UsageError(f"--classes gives names an index, and {where} has no labels of text: leave it out")
     encoded = [column for column, found in columns.items() if found.kind == "bytes"]
     left = tuple(column for column in encoded if column != images[0])
     return Chosen(images[0], label, classes, extras, images[0] in encoded, left)

@@ -17,7 +17,7 @@ from packer.sources.imagefolder import SPLIT_NAMES, ImageFolder
 from packer.sources.lists import LISTS
 from packer.sources.metadata import Metadata
 from packer.sources.pairs import Pairs, pair_folders
-from packer.sources.store import open_stores
+from packer.sources.store import Stores, open_stores
 from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON
 from packer.sources.walk import root_of
 from packer_reader.errors import SampleError, SourceError, StoreError, UsageError
@@ -67,6 +67,17 @@ def detect(
     if not paths:
         raise UsageError("no source is given: name the folder that holds the images, then the output")
     paths = _places([path for pattern in paths for path in _expanded(pattern)])
+    found = _found(paths, forced, known, fields)
+    if fields and not isinstance(found, Metadata):
+        raise UsageError("--field names columns of a list, and the source is none: leave it out")
+    if known and isinstance(found, Stores | Pairs | Grouped):
+        raise UsageError(
+            f"--classes gives classes an index, and a source of type {found.type} has none of its own: leave it out"
+        )
+    return found
+
+
+def _found(paths: list[str], forced: str | None, known: tuple[str, ...], fields: tuple[str, ...]) -> Source:
     stores = [_is_store(path) for path in paths]
     if forced == "store" or any(stores):
         if all(stores) and forced in {None, "store"}:
@@ -77,8 +88,6 @@ def detect(
     found = _single(paths[0], forced, known, fields) if len(paths) == 1 else None
     if found is None and forced in _SINGLE:
         raise SourceError(f"--from {forced} takes {_SINGLE[forced]}, not {', '.join(map(repr, paths))}")
-    if fields and not isinstance(found, Metadata):
-        raise UsageError("--field names columns of a list, and the source is none: leave it out")
     return found or _several(paths, forced, known)
 
 

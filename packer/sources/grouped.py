@@ -77,6 +77,8 @@ class _Found:
     samples: int = 0
     pictures: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
+    alone: Counter[str] = field(default_factory=Counter)
+    """Fields of groups without an image."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,12 @@ class Grouped:
             pictures = [suffix for suffix in one.files if suffix in _PICTURES]
             found.samples += len(pictures)
             found.pictures.update(pictures)
-            found.fields.update({suffix: len(pictures) for suffix in one.files if suffix not in _PICTURES})
+            if pictures:
+                found.fields.update({suffix: len(pictures) for suffix in one.files if suffix not in _PICTURES})
+            else:
+                found.alone.update(list(one.files))
         if not found.samples:
-            fields = ", ".join(found.fields) or "nothing"
+            fields = ", ".join(found.alone) or "nothing"
             raise SourceError(
                 f"no sample of {', '.join(map(repr, self.roots))} has an image (fields found: {fields}): images are "
                 f"{' '.join(sorted(_PICTURES))}"

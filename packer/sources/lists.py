@@ -1,6 +1,6 @@
 """Rows of lists: CSV, TSV, JSON lines and Parquet, one after the other, with where each stands.
 
-Cells of CSV are strings; what a whole column is, `column_kind` says. Nothing is guessed cell by cell.
+Cells of CSV are strings; what a whole column is, `Column.kind` says. Nothing is guessed cell by cell.
 """
 
 from __future__ import annotations
@@ -217,7 +217,8 @@ def _parquet(path: Path, *, light: bool) -> tuple[list[str], bool, Iterator[Row]
 
     def rows() -> Iterator[Row]:
         number = 0
-        wanted = [name for name in names if not light or name not in encoded_columns(path)]
+        heavy = encoded_columns(path) if light else set()
+        wanted = [name for name in names if name not in heavy]
         try:
             for batch in file.iter_batches(_BATCH, columns=wanted):
                 for cells in batch.to_pylist():

@@ -94,8 +94,8 @@ class Pairs:
             number = splits.index(split_of[stem.split(b"/")[0]]) if split else -1
             reason = _unpaired(images[stem], masks.get(stem, []))
             if reason:
-                name = os.fsdecode(images[stem][0].path)
-                problems.append(Problem(name, "mismatch", reason, split=splits[number] if split else None))
+                where = splits[number] if split else None
+                problems += [Problem(os.fsdecode(one.path), "mismatch", reason, split=where) for one in images[stem]]
                 continue
             pairs.setdefault(number, []).append((images[stem][0], masks[stem][0]))
             suffixes[suffix_of(images[stem][0].path).decode()] += 1

@@ -1,6 +1,6 @@
 """Stores of ours as a source: to shuffle anew, cut other shards, change the container, resize or split.
 
-Where the recipe leaves images as they are, bytes are copied, checked by CRC, and nothing is decoded.
+Where the recipe leaves images as they are, their bytes are copied, checked by CRC, and not decoded.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from packer.sample import RawSample, Ready, Ref
 from packer.sources.base import Listing
 from packer.sources.refs import Common, Places
 from packer_reader.decode import decode_field
-from packer_reader.errors import DamageError, SampleError, SourceError
+from packer_reader.errors import DamageError, SampleError, SourceError, UsageError
+from packer_reader.format.manifest import manifest_bytes
+from packer_reader.stores.files import folder_identity
 from packer_reader.stores.open import bare_store, read_manifest, store_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from packer.recipe import Recipe
     from packer.sources.refs import RefWriter
     from packer_reader.format.fields import FieldSpec
     from packer_reader.format.manifest import Manifest
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Stores", "open_stores"]
 
 _CHUNK = 1 << 15
+_MOST = 64 << 20
+"""Bytes of a unit that are read ahead."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Stores:
 
     def scan(self, refs: RefWriter) -> Listing:
         """List the samples store by store, in stored order; see `Source.scan`."""
+        _HELD.clear()
         manifests = [read_manifest(Path(folder)) for folder in self.folders]
         first = manifests[0]
         for folder, other in zip(self.folders[1:], manifests[1:], strict=True):
@@ -66,7 +72,7 @@ class Stores:
         whole = all(manifest.split for manifest in manifests)
         for number, folder in enumerate(self.folders):
             store, manifest = _opened(folder), manifests[number]
-            refs.note(manifest.content_digest.encode())
+            refs.note(manifest_bytes(manifest))
             split = splits.index(manifest.split) if whole and manifest.split else -1
             _list(store, refs, Common(source=number, split=split))
         picture = first.fields[0]
@@ -85,14 +91,29 @@ class Stores:
             extras=tuple(_extra(field) for field in first.fields if field.kind not in {"image", "label"}),
         )
 
+    def check(self, recipe: Recipe) -> None:
+        """See that masks keep their meaning.
+
+        Raises:
+            UsageError: they were built with another ignore label.
+        """
+        for folder in self.folders:
+            manifest = read_manifest(Path(folder))
+            label = manifest.recipe.get("ignore_label", 255)
+            if label != recipe.ignore_label and any(field.kind == "mask" for field in manifest.fields):
+                raise UsageError(f"the masks of {folder!r} were built with --ignore-label {label}: give it again")
+
     def expect(self, refs: Sequence[Ref]) -> None:
         """Read a unit's samples at once, which takes half of the time; see `Expecting`."""
         _HELD.clear()
         for number in {ref.source for ref in refs}:
             folder = self.folders[number]
             numbers = np.array([ref.offset for ref in refs if ref.source == number])
+            store = _opened(folder)
+            if int(store.columns.numbers("bytes")[numbers].sum()) > _MOST:
+                continue  # large samples gain little, and would fill the memory
             try:
-                _HELD[folder] = _read(_opened(folder), numbers)
+                _HELD[folder] = _read(store, numbers)
             except DamageError:
                 continue  # one by one, which says whose bytes are damaged
 
@@ -118,12 +139,29 @@ class Stores:
 
 
 def open_stores(paths: Sequence[str]) -> Stores:
-    """The stores at some paths, each a store or a folder of splits."""
-    return Stores(tuple(str(folder) for path in paths for folder in store_folders(Path(path))))
+    """The stores at some paths, each a store or a folder of splits.
+
+    Raises:
+        SourceError: a folder holds the same samples at several sizes.
+    """
+    found: list[Path] = []
+    for path in paths:
+        folders = store_folders(Path(path))
+        splits = [read_manifest(folder).split for folder in folders]
+        if len(set(splits)) < len(splits):
+            names = ", ".join(str(folder) for folder in folders)
+            raise SourceError(f"source {path!r} holds the same samples at several sizes ({names}): name one")
+        found += folders
+    return Stores(tuple(map(str, found)))
+
+
+def _opened(folder: str) -> Store:
+    return _store(folder, *folder_identity(Path(folder)))
 
 
 @lru_cache(maxsize=64)
-def _opened(folder: str) -> Store:
+def _store(folder: str, _device: int, _inode: int) -> Store:
+    """By the folder's identity too, since another store may have taken its place."""
     return bare_store(Path(folder), read_manifest(Path(folder)))
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from packer.transforms.jpeg import Target
 
-__all__ = ["decode"]
+__all__ = ["decode", "no_limit_but_ours"]
 
 Image.init()
 _FORMATS: list[str] = [
@@ -78,7 +78,7 @@ def _check_size(height: int, width: int, max_pixels: int) -> None:
 
 
 def _pillow(data: bytes, *, gray: bool, max_pixels: int, bits: int) -> Picture:
-    with warnings.catch_warnings(), _no_limit_but_ours():
+    with warnings.catch_warnings(), no_limit_but_ours():
         warnings.simplefilter("ignore")
         try:
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
@@ -113,7 +113,7 @@ _NAMES = {"jpeg": "jpg", "mpo": "jpg", "jpeg2000": "jp2"}
 
 
 @contextmanager
-def _no_limit_but_ours() -> Iterator[None]:
+def no_limit_but_ours() -> Iterator[None]:
     """Pillow's limit on pixels is lifted for a moment: ours is checked on the header before anything is decoded."""
     before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:

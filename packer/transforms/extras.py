@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from packer.transforms.decode import no_limit_but_ours
 from packer_reader.boxes import kept, moved
 from packer_reader.errors import SampleError
 from packer_reader.resize import nearest
@@ -152,6 +153,23 @@ def _without_zero(pixels: Pixels, ignore: int) -> Pixels:
     return np.where((pixels == 0) | (pixels == ignore), ignore, pixels - 1).astype(pixels.dtype)
 
 
+def _check_picture(picture: Image.Image, data: bytes, name: str, max_pixels: int) -> None:
+    """Refuse by its header what cannot be a mask."""
+    if picture.width * picture.height > max_pixels:
+        size = f"{picture.width} x {picture.height}"
+        raise SampleError("too-large", f"the {name} has {size} pixels, over the limit (--max-pixels)")
+    if picture.format == "JPEG" or (picture.format == "WEBP" and b"VP8 " in data[:32]):
+        raise SampleError("unsupported", f"the {name} is a lossy picture, which invents labels: save it as PNG")
+    if picture.format == "TIFF" and picture.mode != "F" and _bits(picture) not in {1, 8, 16, 32}:
+        raise SampleError("unsupported", f"the {name} is a TIFF of {_bits(picture)} bits: save it as PNG")
+
+
+def _bits(picture: Image.Image) -> int:
+    """Of a TIFF's values; Pillow stretches those of 2 and 4."""
+    found: Any = getattr(picture, "tag_v2", {}).get(258, (8,))
+    return int(found[0] if isinstance(found, tuple) else found)
+
+
 def _stretch(data: bytes, name: str) -> int:
     """By what Pillow has multiplied gray values of fewer than 8 bits.
 
@@ -173,18 +191,16 @@ def decode_mask(data: bytes, name: str, max_pixels: int) -> Pixels:
         SampleError: it is no picture, has colours, or its values are lossy or too large.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), no_limit_but_ours():
             warnings.simplefilter("ignore")
             picture = Image.open(io.BytesIO(data), formats=_FORMATS)
-            if picture.width * picture.height > max_pixels:
-                size = f"{picture.width} x {picture.height}"
-                raise SampleError("too-large", f"the {name} has {size} pixels, over the limit (--max-pixels)")
-            if picture.format == "JPEG" or (picture.format == "WEBP" and b"VP8 " in data[:32]):
-                raise SampleError("unsupported", f"the {name} is a lossy picture, which invents labels: save it as PNG")
+            _check_picture(picture, data, name, max_pixels)
             pixels = np.asarray(picture)
     except UnidentifiedImageError:
         raise SampleError("not-an-image", f"the {name} is no picture") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except SampleError:
+        raise
+    except Exception:  # noqa: BLE001 - codecs raise many kinds, and one bad sample may not stop the others
         raise SampleError("truncated", f"the {name} is damaged or ends early") from None
     if picture.mode == "1":
         return pixels.astype(np.uint8)

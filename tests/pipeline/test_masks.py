@@ -222,6 +222,7 @@ def test_pairs_that_are_none_are_named(tmp_path: Path) -> None:
     found = {line["name"]: line["reason"] for line in map(json.loads, lines)}
     assert found == {
         "images/b.jpg": "2 images have this name but for the extension",
+        "images/b.png": "2 images have this name but for the extension",
         "images/c.png": "2 masks have this name but for the extension",
         "images/d.png": "no mask has this name",
     }

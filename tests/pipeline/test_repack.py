@@ -11,7 +11,7 @@ from PIL import Image
 
 import packer_reader
 from packer import Job, Recipe, build
-from packer_reader.errors import SourceError
+from packer_reader.errors import SourceError, UsageError
 from tests.conftest import make_photos
 
 if TYPE_CHECKING:
@@ -167,3 +167,40 @@ def test_workers_make_the_same_bytes(listed: Path, tmp_path: Path) -> None:
         made(tmp_path / "s", tmp_path / name, Job(workers=workers, runner="processes"), unit=4)
     one, other = (sorted(path for path in (tmp_path / name).rglob("*") if path.is_file()) for name in "ab")
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+
+
+def test_a_store_of_a_store_is_not_reused_for_files(tmp_path: Path) -> None:
+    make_photos(tmp_path / "photos", 6)
+    made(tmp_path / "photos", tmp_path / "a", resize=(24,))
+    made(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(UsageError, match="it was made from another store"):
+        made(tmp_path / "photos", tmp_path / "c", Job(workers=1, reuse=str(tmp_path / "b")))
+
+
+def test_several_sizes_are_not_one_source(tmp_path: Path) -> None:
+    make_photos(tmp_path / "photos", 6)
+    build(str(tmp_path / "photos"), str(tmp_path / "a"), [Recipe(resize=(16,)), Recipe(resize=(24,))], Job(workers=1))
+    with pytest.raises(SourceError, match="holds the same samples at several sizes"):
+        made(tmp_path / "a", tmp_path / "b")
+    assert len(made(tmp_path / "a" / "24", tmp_path / "b")) == 6
+
+
+def test_a_store_that_took_anothers_place_is_read_anew(tmp_path: Path) -> None:
+    for count, name in ((5, "one"), (8, "two")):
+        make_photos(tmp_path / name, count)
+        build(str(tmp_path / name), str(tmp_path / "s"), Recipe(), Job(workers=1, overwrite=True))
+        again = made(tmp_path / "s", tmp_path / f"again-{name}")
+        assert len(again) == count
+        assert contents(again).keys() == contents(packer_reader.open(tmp_path / "s")).keys()
+
+
+def test_what_a_store_cannot_heed_is_refused(listed: Path, tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("b\na\n")
+    made(listed, tmp_path / "a", ignore_label=0)
+    with pytest.raises(UsageError, match="were built with --ignore-label 0: give it again"):
+        made(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(UsageError, match="--classes gives classes an index, and a source of type store"):
+        made(tmp_path / "a", tmp_path / "b", Job(workers=1, classes=str(tmp_path / "classes.txt")), ignore_label=0)
+    with pytest.raises(UsageError, match="--field names columns of a list"):
+        made(tmp_path / "a", tmp_path / "b", Job(workers=1, fields=("x=text:y",)), ignore_label=0)
+    assert made(tmp_path / "a", tmp_path / "b", ignore_label=0).manifest.reencoded == {}

@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 import packer_reader
 from packer import Job, Recipe, build
+from packer.cli.main import cli
 from packer.sources.detect import detect
 from packer.sources.lists import read_rows
 from packer.transforms.extras import decode_mask
@@ -235,3 +237,49 @@ def test_many_archives_are_told_apart_quickly_and_braces_must_close(tmp_path: Pa
         build(str(tmp_path / "{000..299}.tar"), str(tmp_path / "o"), Recipe(), ONE)
     with pytest.raises(UsageError, match="opens a brace that it does not close"):
         detect([str(tmp_path / "{000..299.tar")])
+
+
+def test_files_without_an_image_do_not_decide_what_all_samples_have(tmp_path: Path) -> None:
+    root = files(
+        tmp_path / "s", {"0.png": png(), "0.json": "1", "1.png": png(), "1.json": "2", "README.txt": "x", "z.cls": "1"}
+    )
+    report = build(str(root), str(tmp_path / "o"), Recipe(), Job(workers=1, source_type="sidecars"))
+    assert (report.written, report.errors) == (2, {"no-image": 2})
+    assert [field.name for field in packer_reader.open(tmp_path / "o").manifest.fields] == ["image", "json"]
+
+
+def test_each_image_without_a_mask_of_its_own_is_named(tmp_path: Path) -> None:
+    content = {"images/a.png": png(), "images/a.jpg": png(), "images/b.png": png()}
+    root = files(tmp_path / "s", content | {"masks/a.png": png(1, "L"), "masks/b.png": png(1, "L")})
+    report = build(str(root), str(tmp_path / "o"), Recipe(), ONE)
+    assert (report.found, report.written) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"categories": [{"id": "x", "name": "a"}]},
+        {"categories": [{"id": 1, "name": "a"}, {"id": 2, "name": "a"}]},
+        {"images": [{"id": 1, "file_name": "a.png"}, {"id": 1, "file_name": "a.png"}]},
+        {"images": [{"id": [1], "file_name": "a.png"}]},
+        {"images": [{"id": 1, "file_name": "a\ud800.png"}]},
+    ],
+)
+def test_odd_annotations_are_one_sentence(change: dict[str, Any], tmp_path: Path) -> None:
+    document = {
+        "images": [{"id": 1, "file_name": "a.png"}],
+        "annotations": [{"image_id": [1], "category_id": 1, "bbox": [1, 1, 2, 2]}, {"bbox": [1, 1, 10**400, 2]}, 3],
+        "categories": [{"id": 1, "name": "a"}],
+    }
+    files(tmp_path, {"a.png": png(), "good.json": json.dumps(document), "bad.json": json.dumps(document | change)})
+    assert len(converted(tmp_path / "good.json", tmp_path / "o")) == 1
+    with pytest.raises(SourceError):
+        converted(tmp_path / "bad.json", tmp_path / "p")
+
+
+def test_plan_takes_fields_too(tmp_path: Path) -> None:
+    files(tmp_path, {"a.png": png(), "l.csv": "pic,words\na.png,x\n"})
+    arguments = ["plan", str(tmp_path / "l.csv"), "--field", "image=image:pic"]
+    done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "words (text) from 'words'" in done.output

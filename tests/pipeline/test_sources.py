@@ -144,3 +144,17 @@ class TestStore(SourceContract):
     def source(self, tmp_path: Path) -> Source:
         build(str(make_serials(tmp_path / "src", 12)), str(tmp_path / "store"), Recipe(), Job(workers=1))
         return detect([str(tmp_path / "store")])
+
+
+class TestYolo(SourceContract):
+    labels = frozenset()
+    extras = ("boxes",)
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Source:
+        for folder in ("images", "labels"):
+            (tmp_path / "s" / folder).mkdir(parents=True)
+        for number in range(12):
+            (tmp_path / "s" / "images" / f"{number}.png").write_bytes(png(number))
+            (tmp_path / "s" / "labels" / f"{number}.txt").write_text(f"{number % 3} 0.5 0.5 0.2 0.2\n")
+        return detect([str(tmp_path / "s")])
