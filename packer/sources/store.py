@@ -159,9 +159,9 @@ def _opened(folder: str) -> Store:
     return _store(folder, *folder_identity(Path(folder)))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 def _store(folder: str, _device: int, _inode: int) -> Store:
-    """By the folder's identity too, since another store may have taken its place."""
+    """By the folder's identity too, since another store may have taken its place. A store has some 20 files open."""
     return bare_store(Path(folder), read_manifest(Path(folder)))
 
 
