@@ -18,10 +18,10 @@ from packer.sources.lists import LISTS
 from packer.sources.metadata import Metadata
 from packer.sources.pairs import Pairs, pair_folders
 from packer.sources.store import Stores, open_stores
-from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON
+from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON, is_junk, suffix_of
 from packer.sources.walk import root_of
-from packer_reader.errors import SampleError, SourceError, StoreError, UsageError
-from packer_reader.stores.open import store_folders
+from packer_reader.errors import SampleError, SourceError, UsageError
+from packer_reader.format.names import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ _SINGLE = {
 }
 """What sources of one path are."""
 _LOOKED_AT = 8
-"""Archives of a folder that say what all are."""
+"""Sources, or archives of a folder, that say what all are."""
 _METADATA = tuple(f"metadata{suffix}" for suffix in (".csv", ".jsonl", ".parquet"))
 """What Hugging Face calls a list beside images."""
 
@@ -95,7 +95,7 @@ def _several(paths: list[str], forced: str | None, known: tuple[str, ...]) -> So
     """Folders or archives: of samples of several files, or of images."""
     if len(paths) > 1 and forced is None:
         _check_single(paths, known)
-    grouped = [_is_grouped(path) for path in paths] if forced is None else []
+    grouped = [_is_grouped(path) for path in paths[:_LOOKED_AT]] if forced is None else []
     if any(grouped) and not all(grouped) and not all(path.endswith(".tar") for path in paths):
         odd = paths[grouped.index(False)]
         raise SourceError(f"{odd!r} has no samples of several files, unlike other sources: build it on its own")
@@ -152,29 +152,43 @@ def _globbed(pattern: str) -> list[str]:
 
 
 def _is_store(path: str) -> bool:
-    """Whether this is a store, or a folder of stores."""
-    try:
-        return Path(path).is_dir() and bool(store_folders(Path(path)))
-    except StoreError:
+    """Whether this is a store, or a folder of splits. A folder may hold a million files: none of them is looked at."""
+    place = Path(path)
+    if not place.is_dir():
         return False
+    if (place / MANIFEST).is_file():
+        return True
+    with os.scandir(place) as entries:
+        return any(entry.is_dir() and (place / entry.name / MANIFEST).is_file() for entry in entries)
 
 
 def _is_grouped(path: str) -> bool:
     """Whether files of one stem are one sample here: a tar of WebDataset, a folder of such, or texts beside images."""
     place = Path(path)
-    if place.is_file() and place.suffix.lower() != ".tar":
-        return False
+    if place.is_file():
+        return place.suffix.lower() == ".tar" and _is_grouped_tar(path)
+    names = []
+    with os.scandir(os.fsencode(path)) as entries:
+        for entry in entries:
+            if is_junk(entry.name):
+                continue
+            if entry.is_dir():
+                return False
+            names.append(entry.name)
+    archives = sorted(name for name in names if suffix_of(name) == b".tar")
+    if archives and len(archives) == len(names):
+        return any(_is_grouped_tar(f"{path}/{os.fsdecode(name)}") for name in archives[:_LOOKED_AT])
+    return not archives and looks_grouped(names)
+
+
+def _is_grouped_tar(path: str) -> bool:
     try:
         level = root_of(path).level(lambda suffix: suffix != b".tar")
-        if place.is_file():
-            inside = [folder.level(lambda _: True) for _, folder in level.folders]
-            labelled = any(name.endswith(b".cls") for one in (level, *inside) for name in one.files.names)
-            return labelled or (not inside and looks_grouped(level))
+        inside = [folder.level(lambda _: True) for _, folder in level.folders]
     except (SampleError, SourceError, OSError):
         return False
-    if level.archives and not level.folders and not level.files.names:
-        return any(_is_grouped(os.fsdecode(inner)) for _, inner in level.archives[:_LOOKED_AT])
-    return not level.folders and not level.archives and looks_grouped(level)
+    labelled = any(name.endswith(b".cls") for one in (level, *inside) for name in one.files.names)
+    return labelled or (not inside and looks_grouped(level.files.names))
 
 
 def _single(path: str, forced: str | None, known: tuple[str, ...], fields: tuple[str, ...]) -> Source | None:
@@ -212,16 +226,25 @@ def _lists(place: Path) -> tuple[tuple[str, str], ...]:
         raise SourceError(f"{str(place)!r} has {' and '.join(own)}: keep one, or name it as the source")
     if own:
         return ((own[0], ""),)
-    tables = sorted(file for file in place.iterdir() if not file.name.startswith(".") and file.suffix != ".md")
-    if tables and all(file.suffix == ".parquet" for file in tables):
-        splits = [SPLIT_NAMES.get(file.name.split("-")[0].lower(), "") for file in tables]
-        return tuple((file.name, split if all(splits) else "") for file, split in zip(tables, splits, strict=True))
-    folders = sorted(folder for folder in place.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    folders, tables, others = list[str](), list[str](), False
+    with os.scandir(place) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.endswith(".md"):
+                continue
+            if entry.is_dir():
+                folders.append(entry.name)
+            elif entry.name.endswith(".parquet"):
+                tables.append(entry.name)
+            else:
+                others = True
+    if tables and not others and not folders:
+        splits = [SPLIT_NAMES.get(name.split("-")[0].lower(), "") for name in sorted(tables)]
+        return tuple((name, split if all(splits) else "") for name, split in zip(sorted(tables), splits, strict=True))
     found = [
-        (f"{folder.name}/{name}", SPLIT_NAMES.get(folder.name.lower(), ""))
-        for folder in folders
+        (f"{folder}/{name}", SPLIT_NAMES.get(folder.lower(), ""))
+        for folder in sorted(folders)
         for name in _METADATA
-        if (folder / name).is_file()
+        if SPLIT_NAMES.get(folder.lower()) and (place / folder / name).is_file()
     ]
     splits = [split for _, split in found]
     return tuple(found) if found and all(splits) and len(set(splits)) == len(splits) == len(folders) else ()

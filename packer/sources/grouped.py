@@ -27,7 +27,7 @@ from packer_reader.errors import SampleError, SourceError
 from packer_reader.format.columns import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from packer.sources.refs import RefWriter
     from packer.sources.tree import Level, Place
@@ -36,6 +36,7 @@ __all__ = ["Grouped", "looks_grouped"]
 
 _PICTURES = frozenset(extension[1:] for extension in EXTENSIONS)
 _MASKS = ("mask", "seg", "label", "annotation")
+_TEXTS = frozenset({b".txt", b".json", b".cls"})
 _PICKLED = frozenset({"pyd", "pickle", "pkl", "pth", "pt"})
 _OWN = frozenset({"image", "label", "meta", "id", "valid"})
 """Names that a field of this source cannot have."""
@@ -314,11 +315,12 @@ def _parsed(name: str, text: str) -> Any:
         raise SampleError("corrupt", f"field {name!r} is not JSON") from None
 
 
-def looks_grouped(level: Level) -> bool:
-    """Whether files of a level share their stems: some image has text, JSON or a label beside it."""
-    names = [name for name in level.files.names if os.fsdecode(suffix_of(name))[1:] in _PICTURES]
-    keys = Counter(_split(name)[0] for name in names)
-    if any(_split(name)[1] not in _PICTURES and _field(_split(name)[1]) is None for name in names):
+def looks_grouped(names: Sequence[bytes]) -> bool:
+    """Whether files of one folder share their stems: some image has text, JSON or a label beside it."""
+    if not any(suffix_of(name) in _TEXTS for name in names):
+        return False
+    images = [name for name in names if os.fsdecode(suffix_of(name))[1:] in _PICTURES]
+    if any(_split(name)[1] not in _PICTURES and _field(_split(name)[1]) is None for name in images):
         return False  # dots in names that are no fields
-    others = {_split(name)[0] for name in level.files.names if suffix_of(name) in {b".txt", b".json", b".cls"}}
-    return bool(keys.keys() & others)
+    others = {_split(name)[0] for name in names if suffix_of(name) in _TEXTS}
+    return any(_split(name)[0] in others for name in images)
