@@ -74,6 +74,9 @@ class Recipe:
     """Give each class the same share of `val`. Then a growing set may move samples between splits."""
     ignore_label: int = 255
     """What a mask has where there is no image, and where nothing is to be learned."""
+    label_map: tuple[tuple[int, int], ...] = ()
+    """Masks: what each label becomes, as (from, to); labels that it does not name become the ignore label. Empty keeps
+    all."""
     reduce_zero_label: bool = False
     """Masks: 0 means nothing, so it becomes the ignore label and all others one less, as in ADE20K."""
     min_box_size: float = 1.0
@@ -100,6 +103,7 @@ class Recipe:
         _check_range("max_pixels", self.max_pixels, 1, 1 << 36)
         _check_range("unit", self.unit, 1, 1 << 20)
         _check_range("ignore_label", self.ignore_label, 0, 255)
+        self._check_label_map()
         if not 0 <= self.min_box_size < MAX_SIDE:
             _refuse("min_box_size", self.min_box_size, "a number of pixels from 0 on")
         if not 0 <= self.min_visibility <= 1:
@@ -112,6 +116,13 @@ class Recipe:
             raise UsageError(f"--roi is about JPEGs, but --encode is {self.encode!r}: give --encode jpg")
         self._check_resize()
         self._check_split()
+
+    def _check_label_map(self) -> None:
+        if self.label_map and self.reduce_zero_label:
+            raise UsageError("--label-map and --reduce-zero-label are both given: the map can say all of it")
+        named = [old for old, _ in self.label_map]
+        if len(set(named)) < len(named) or not all(0 <= n < 1 << 16 for pair in self.label_map for n in pair):
+            _refuse("label_map", self.label_map, "labels from 0 to 65535, each named once")
 
     def _check_resize(self) -> None:
         if self.resize is None:
@@ -161,6 +172,7 @@ class Recipe:
         lists = {
             "resize": tuple(document["resize"]) if document["resize"] else None,
             "sizes": tuple(tuple(size) for size in document["sizes"]),
+            "label_map": tuple(tuple(pair) for pair in document.get("label_map", [])),
         }
         return cls(**{**document, **lists})
 

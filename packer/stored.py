@@ -103,6 +103,7 @@ def _as_it_is(job: SplitJob, ready: Ready) -> bool:
         and ready.dtype == recipe.dtype
         and ready.channels == (1 if recipe.gray else 3)
         and not recipe.reduce_zero_label
+        and not recipe.label_map
         and (ready.dropped == (recipe.min_box_size, recipe.min_visibility))
         and ready.size[0] * ready.size[1] <= recipe.max_pixels
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
+import operator
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -52,6 +55,7 @@ _RECIPE = (
     click.option(
         "--ignore-label", type=int, default=255, show_default=True, help="What masks have where there is no image."
     ),
+    click.option("--label-map", metavar="FILE", help="Masks: JSON or CSV of labels and what they become."),
     click.option("--reduce-zero-label", is_flag=True, help="Masks: 0 becomes the ignore label, the others one less."),
     click.option(
         "--min-box-size", type=float, default=1.0, show_default=True, help="Drop boxes with smaller sides, in pixels."
@@ -153,6 +157,7 @@ def make_recipes(container: Container, size: str, options: dict[str, Any]) -> li
     """
     shard_bytes = parse_bytes(size, "--size")
     same: dict[str, Any] = {name: options[name] for name in _SAME}
+    label_map = _read_label_map(options["label_map"]) if options["label_map"] else ()
     if container == "tar":
         same["shard_bytes"] = shard_bytes
     return [
@@ -161,10 +166,29 @@ def make_recipes(container: Container, size: str, options: dict[str, Any]) -> li
             resize=_parse_resize(text),
             upscale=not options["no_upscale"],
             shuffle=not options["no_shuffle"],
+            label_map=label_map,
             **same,
         )
         for text in options["resize"] or [None]
     ]
+
+
+def _read_label_map(path: str) -> tuple[tuple[int, int], ...]:
+    """Pairs of labels from a JSON object, or from lines `old,new`."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+        if text.lstrip().startswith("{"):
+            pairs = [(int(old), operator.index(new)) for old, new in json.loads(text).items()]
+        else:
+            lines = [line.split(",") for line in text.splitlines() if line.strip()]
+            pairs = [(int(old), int(new)) for old, new in lines]
+    except OSError as error:
+        raise UsageError(f"--label-map {path!r} cannot be read ({error.strerror}): check the path") from None
+    except (ValueError, TypeError):
+        pairs = []
+    if not pairs:
+        raise UsageError(f'--label-map {path!r} must be a JSON object such as {{"7": 0, "8": 1}}, or lines such as 7,0')
+    return tuple(sorted(pairs))
 
 
 def _parse_resize(text: str | None) -> tuple[int, ...] | None:

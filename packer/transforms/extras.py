@@ -12,6 +12,7 @@ import json
 import math
 import re
 import warnings
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -94,6 +95,8 @@ def _store_mask(
         )
     if extra.kind == "mask" and recipe.reduce_zero_label:
         pixels = _without_zero(pixels, recipe.ignore_label)
+    if extra.kind == "mask" and recipe.label_map:
+        pixels = _table(recipe.label_map, recipe.ignore_label)[pixels]
     scaled = nearest(pixels, *geometry.scaled)
     top, left, rows, columns = geometry.crop
     cut = scaled[top : top + rows, left : left + columns]
@@ -144,6 +147,15 @@ def _behind(affine: list[list[float]], scale: tuple[float, float], shift: tuple[
     """An affine and then another one: boxes of a store that is resized again lead back to the first original."""
     (a, _, x), (_, d, y) = affine
     return [[a * scale[0], 0.0, x * scale[0] + shift[0]], [0.0, d * scale[1], y * scale[1] + shift[1]]]
+
+
+@lru_cache(maxsize=4)
+def _table(label_map: tuple[tuple[int, int], ...], ignore: int) -> Pixels:
+    """The new label of each, (65536,), in 8 bits where these hold all."""
+    table = np.full(1 << 16, ignore, np.uint16)
+    for old, new in label_map:
+        table[old] = new
+    return table if int(table.max()) > 255 else table.astype(np.uint8)
 
 
 def _without_zero(pixels: Pixels, ignore: int) -> Pixels:

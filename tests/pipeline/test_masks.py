@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import webdataset
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 
 import packer_reader
 from packer import Job, Recipe, build
+from packer.cli.main import cli
 from packer_reader import CenterCrop, HorizontalFlip, RandomResizedCrop, StreamDataset
 from packer_reader.crops import Draw
 from packer_reader.errors import SourceError
@@ -165,6 +167,28 @@ def test_zero_labels_are_reduced_once(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((2, 2, 3), np.uint8)).save(tmp_path / "s" / "images" / "a.jpg")
     build(str(tmp_path / "s"), str(tmp_path / "o"), Recipe(reduce_zero_label=True), Job(workers=1))
     assert packer_reader.open(tmp_path / "o")[0]["mask"].tolist() == [[255, 0], [149, 255]]
+
+
+@pytest.mark.parametrize("text", ['{"1": 0, "150": 300}', "1,0\n150,300\n"])
+def test_labels_are_mapped_and_others_ignored(text: str, tmp_path: Path) -> None:
+    for folder in ("images", "masks"):
+        (tmp_path / "s" / folder).mkdir(parents=True)
+    Image.fromarray(np.array([[0, 1], [150, 255]], np.uint8)).save(tmp_path / "s" / "masks" / "a.png")
+    Image.fromarray(np.zeros((2, 2, 3), np.uint8)).save(tmp_path / "s" / "images" / "a.jpg")
+    (tmp_path / "map").write_text(text)
+    arguments = ["build", str(tmp_path / "s"), str(tmp_path / "o"), "--label-map", str(tmp_path / "map")]
+    assert CliRunner().invoke(cli, arguments, catch_exceptions=False).exit_code == 0
+    assert packer_reader.open(tmp_path / "o")[0]["mask"].tolist() == [[255, 0], [300, 255]]
+
+
+@pytest.mark.parametrize("text", ["", "{", "1,2,3", '{"1": "x"}', '{"70000": 1}', "1,2\n1,3", "a,b"])
+def test_maps_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "map").write_text(text)
+    arguments = ["build", str(tmp_path), str(tmp_path / "o"), "--label-map", str(tmp_path / "map")]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 2
+    assert "--label-map" in done.output
+    assert not (tmp_path / "o").exists()
 
 
 def _save(path: Path, mode: str, kind: str = "PNG", **options: Any) -> None:
