@@ -247,10 +247,13 @@ def _work(line: Connection) -> None:
     while True:
         try:
             fn, args, kwargs = line.recv()
-        except EOFError:
-            return
+        except (EOFError, OSError):
+            return  # the driver has ended, perhaps in the middle of a task
         except Exception as error:  # noqa: BLE001 - a task that cannot be unpickled here
-            line.send((None, error))
+            try:
+                line.send((None, error))
+            except OSError:
+                return
             continue
         answer: tuple[Any, BaseException | None]
         try:
