@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.cli.headings import HeadedCommand, HeadedOption
 from packer.cli.options import job_options, make_recipes, output_options, parse_max_errors, recipe_options
 from packer.sources import PYTHON
 from packer_reader.errors import UsageError
@@ -21,11 +22,13 @@ _SKIPPED = 3
 """Exit code: the store is complete, but more samples were skipped than --max-errors allows."""
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.argument("target", metavar="OUT")
-@click.option("--size", default="256MB", show_default=True, help="Largest shard; not for LMDB.")
 @recipe_options
+@click.option(
+    "--size", cls=HeadedOption, heading="Store", default="256MB", show_default=True, help="Largest shard; not for LMDB."
+)
 @job_options
 @output_options
 @click.pass_context
@@ -47,10 +50,17 @@ def build(ctx: click.Context, /, sources: tuple[str, ...], target: str, size: st
     _run(ctx, list(sources), target, size, options)
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @click.argument("places", nargs=-1, metavar="[SOURCE... [OUT]]")
-@click.option("--size", default="256MB", show_default=True, help="Largest shard: B, KB, MB, GB, KiB, MiB, GiB.")
 @recipe_options
+@click.option(
+    "--size",
+    cls=HeadedOption,
+    heading="Store",
+    default="256MB",
+    show_default=True,
+    help="Largest shard: B, KB, MB, GB, KiB, MiB, GiB.",
+)
 @job_options
 @output_options
 @click.pass_context

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, each under a heading of the help."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import json
 import operator
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from packer.cli.headings import HeadedOption
 from packer.recipe import Container, Recipe
 from packer_reader.errors import UsageError
 from packer_reader.sizes import parse_bytes
@@ -20,54 +22,78 @@ __all__ = ["job_options", "make_recipes", "output_options", "parse_max_errors", 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_RECIPE = (
-    click.option(
+_source = partial(click.option, cls=HeadedOption, heading="Source")
+_images = partial(click.option, cls=HeadedOption, heading="Images")
+_masks = partial(click.option, cls=HeadedOption, heading="Masks")
+_boxes = partial(click.option, cls=HeadedOption, heading="Boxes")
+_store = partial(click.option, cls=HeadedOption, heading="Store")
+_run = partial(click.option, cls=HeadedOption, heading="Running")
+_output = partial(click.option, cls=HeadedOption, heading="Output")
+_SOURCE = (
+    _source(
+        "--from",
+        "source_type",
+        metavar="TYPE",
+        help="Source type: imagefolder, coco, metadata, pairs, sidecars, store, voc, webdataset, yolo, or "
+        "python:MODULE:ATTRIBUTE in place of SOURCE; detected when left out.",
+    ),
+    _source(
+        "--field",
+        "fields",
+        multiple=True,
+        metavar="NAME=KIND:COLUMN",
+        help="Of a list: store this column as image, label, mask, depth, text, json or number.",
+    ),
+    _source("--classes", metavar="STORE|FILE", help="Keep these class indices; new classes come behind them."),
+    _source("--max-pixels", type=int, default=1 << 27, show_default=True, help="Skip larger images, by their header."),
+)
+_IMAGES = (
+    _images(
         "--resize",
         multiple=True,
         metavar="N|HxW",
         help="Size in pixels: one side, or height x width. Several make a store of each, decoding once.",
     ),
-    click.option(
+    _images(
         "--fit",
         default="shorter",
         show_default=True,
         metavar="shorter|longer|stretch|crop|pad",
         help="How an image meets --resize.",
     ),
-    click.option("--no-upscale", is_flag=True, help="Keep images that are smaller."),
-    click.option("--gray", is_flag=True, help="One channel instead of RGB."),
-    click.option("--bits", type=int, default=8, show_default=True, metavar="8|16", help="Per channel."),
-    click.option("--exact", is_flag=True, help="Decode large JPEGs in full before they are resized."),
-    click.option(
+    _images("--no-upscale", is_flag=True, help="Keep images that are smaller."),
+    _images("--gray", is_flag=True, help="One channel instead of RGB."),
+    _images("--bits", type=int, default=8, show_default=True, metavar="8|16", help="Per channel."),
+    _images("--exact", is_flag=True, help="Decode large JPEGs in full before they are resized."),
+    _images(
         "--encode",
         default="keep",
         show_default=True,
         metavar="keep|jpg|png|webp|raw",
         help="Codec of the images; keep takes that of most source files.",
     ),
-    click.option("--quality", type=int, default=90, show_default=True, help="Of JPEG and WebP, 1 to 100."),
-    click.option("--roi", is_flag=True, help="JPEGs (--encode jpg) of which random crops are decoded alone."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of the stored order and the split."),
-    click.option("--no-shuffle", is_flag=True, help="Keep the source's sorted order."),
-    click.option("--val", type=float, metavar="SHARE", help="Make splits train and val; val gets this share."),
-    click.option("--group-by", metavar="REGEX", help="Keep samples whose names match alike in one split."),
-    click.option("--stratify", is_flag=True, help="Give each class the same share of val."),
-    click.option(
-        "--ignore-label", type=int, default=255, show_default=True, help="What masks have where there is no image."
-    ),
-    click.option("--label-map", metavar="FILE", help="Masks: JSON or CSV of labels and what they become."),
-    click.option("--reduce-zero-label", is_flag=True, help="Masks: 0 becomes the ignore label, the others one less."),
-    click.option(
+    _images("--quality", type=int, default=90, show_default=True, help="Of JPEG and WebP, 1 to 100."),
+    _images("--roi", is_flag=True, help="JPEGs (--encode jpg) of which random crops are decoded alone."),
+)
+_MASKS = (
+    _masks("--ignore-label", type=int, default=255, show_default=True, help="What masks have where there is no image."),
+    _masks("--label-map", metavar="FILE", help="JSON or CSV of labels and what they become."),
+    _masks("--reduce-zero-label", is_flag=True, help="0 becomes the ignore label, the others one less."),
+)
+_BOXES = (
+    _boxes(
         "--min-box-size", type=float, default=1.0, show_default=True, help="Drop boxes with smaller sides, in pixels."
     ),
-    click.option(
-        "--min-visibility", type=float, default=0.0, show_default=True, help="Drop boxes of which less is left."
-    ),
-    click.option("--meta", is_flag=True, help="Add a json field with source name, class and sizes."),
-    click.option(
-        "--max-pixels", type=int, default=1 << 27, show_default=True, help="Skip larger images, by their header."
-    ),
-    click.option(
+    _boxes("--min-visibility", type=float, default=0.0, show_default=True, help="Drop boxes of which less is left."),
+)
+_STORE = (
+    _store("--seed", type=int, default=0, show_default=True, help="Of the stored order and the split."),
+    _store("--no-shuffle", is_flag=True, help="Keep the source's sorted order."),
+    _store("--val", type=float, metavar="SHARE", help="Make splits train and val; val gets this share."),
+    _store("--group-by", metavar="REGEX", help="Keep samples whose names match alike in one split."),
+    _store("--stratify", is_flag=True, help="Give each class the same share of val."),
+    _store("--meta", is_flag=True, help="Add a json field with source name, class and sizes."),
+    _store(
         "--source-names",
         type=click.Choice(["keep", "hash", "none"]),
         default="keep",
@@ -75,43 +101,26 @@ _RECIPE = (
         help="What the store says of source names.",
     ),
 )
-_SOURCE = (
-    click.option(
-        "--from",
-        "source_type",
-        metavar="TYPE",
-        help="Source type: imagefolder, coco, metadata, pairs, sidecars, store, voc, webdataset, yolo, or "
-        "python:MODULE:ATTRIBUTE in place of SOURCE; detected when left out.",
-    ),
-    click.option(
-        "--field",
-        "fields",
-        multiple=True,
-        metavar="NAME=KIND:COLUMN",
-        help="Of a list: store this column as image, label, mask, depth, text, json or number.",
-    ),
-    click.option("--classes", metavar="STORE|FILE", help="Keep these class indices; new classes come behind them."),
-)
-_JOB = (
-    click.option(
+_RUN = (
+    _run(
         "--workers",
         type=int,
         metavar="N",
         help="Processes; as many as this job may use when left out, none for under 500 samples.",
     ),
-    click.option("--runner", default="processes", show_default=True, metavar="processes|serial", help="Who converts."),
-    click.option("--reuse", metavar="STORE", help="Copy what has not changed from an earlier store."),
-    click.option("--tmp", metavar="DIR", help="Where unfinished parts lie; beside OUT when left out."),
-    click.option("--no-resume", is_flag=True, help="Start over instead of going on with an interrupted build."),
-    click.option("--overwrite", is_flag=True, help="Replace a store that packer wrote."),
-    click.option(
+    _run("--runner", default="processes", show_default=True, metavar="processes|serial", help="Who converts."),
+    _run("--reuse", metavar="STORE", help="Copy what has not changed from an earlier store."),
+    _run("--tmp", metavar="DIR", help="Where unfinished parts lie; beside OUT when left out."),
+    _run("--no-resume", is_flag=True, help="Start over instead of going on with an interrupted build."),
+    _run("--overwrite", is_flag=True, help="Replace a store that packer wrote."),
+    _run(
         "--on-error",
         type=click.Choice(["skip", "stop"]),
         default="skip",
         show_default=True,
         help="What a sample does that cannot be converted.",
     ),
-    click.option(
+    _run(
         "--max-errors",
         default="0",
         show_default=True,
@@ -119,15 +128,15 @@ _JOB = (
         help="More skipped samples than this give exit code 3; the store is complete either way.",
     ),
 )
+_OUTPUT = (
+    _output("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."),
+    _output("--quiet", is_flag=True, help="No progress."),
+)
 _SAME = (
     "fit", "gray", "bits", "exact", "encode", "quality", "roi", "seed", "val", "group_by", "stratify", "meta",
     "max_pixels", "source_names", "ignore_label", "reduce_zero_label", "min_box_size", "min_visibility",
 )  # fmt: skip
 """Options that a recipe takes as they are."""
-_OUTPUT = (
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."),
-    click.option("--quiet", is_flag=True, help="No progress."),
-)
 
 
 def _add(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:
@@ -136,12 +145,12 @@ def _add(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command
 
 def recipe_options(command: Command) -> Command:
     """Add what decides the bytes: the recipe, and how the source is read."""
-    return _add(_RECIPE, _add(_SOURCE, command))
+    return _add((*_SOURCE, *_IMAGES, *_MASKS, *_BOXES, *_STORE), command)
 
 
 def job_options(command: Command) -> Command:
     """Add how a build is run."""
-    return _add(_JOB, command)
+    return _add(_RUN, command)
 
 
 def output_options(command: Command) -> Command:

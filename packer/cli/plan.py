@@ -7,17 +7,18 @@ from typing import Any
 
 import click
 
+from packer.cli.headings import HeadedCommand, HeadedOption
 from packer.cli.options import make_recipes, output_options, recipe_options
 from packer.sources import PYTHON
 
 __all__ = ["plan"]
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @click.argument("sources", nargs=-1, metavar="[SOURCE...]")
-@click.option("--size", default="256MB", show_default=True, help="Largest shard.")
 @recipe_options
-@click.option("--workers", type=int, metavar="N", help="Processes to plan for.")
+@click.option("--size", cls=HeadedOption, heading="Store", default="256MB", show_default=True, help="Largest shard.")
+@click.option("--workers", cls=HeadedOption, heading="Running", type=int, metavar="N", help="Processes to plan for.")
 @output_options
 def plan(
     sources: tuple[str, ...],
