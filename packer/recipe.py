@@ -79,6 +79,9 @@ class Recipe:
     all."""
     reduce_zero_label: bool = False
     """Masks: 0 means nothing, so it becomes the ignore label and all others one less, as in ADE20K."""
+    check_labels: tuple[tuple[int, int], ...] = ()
+    """Masks: the labels that there may be, as (first, last), beside the ignore label; a sample with others is skipped.
+    Checked after `label_map`, before resizing. Empty checks nothing."""
     min_box_size: float = 1.0
     """Boxes with a side under so many stored pixels are dropped."""
     min_visibility: float = 0.0
@@ -123,6 +126,8 @@ class Recipe:
         named = [old for old, _ in self.label_map]
         if len(set(named)) < len(named) or not all(0 <= n < 1 << 16 for pair in self.label_map for n in pair):
             _refuse("label_map", self.label_map, "labels from 0 to 65535, each named once")
+        if not all(0 <= first <= last < 1 << 16 for first, last in self.check_labels):
+            _refuse("check_labels", self.check_labels, "ranges of labels from 0 to 65535")
 
     def _check_resize(self) -> None:
         if self.resize is None:
@@ -172,7 +177,7 @@ class Recipe:
         lists = {
             "resize": tuple(document["resize"]) if document["resize"] else None,
             "sizes": tuple(tuple(size) for size in document["sizes"]),
-            "label_map": tuple(tuple(pair) for pair in document.get("label_map", [])),
+            **{name: tuple(map(tuple, document.get(name, []))) for name in ("label_map", "check_labels")},
         }
         return cls(**{**document, **lists})
 

@@ -84,7 +84,9 @@ def stored_sample(job: SplitJob, opened: Opened) -> StoredSample:
     if job.extras:
         from packer.transforms.extras import store_extra  # noqa: PLC0415 - the same
 
-        made = [store_extra(e, raw.extras[e.name], opened.picture.size, image.geometry, job.recipe) for e in job.extras]
+        made = [
+            store_extra(e, raw.extras[e.name], opened.picture.frame, image.geometry, job.recipe) for e in job.extras
+        ]
         place = 1 + job.labelled
         blobs[place:place] = [blob for blob, _ in made]
         _check_sizes(blobs)
@@ -104,6 +106,7 @@ def _as_it_is(job: SplitJob, ready: Ready) -> bool:
         and ready.channels == (1 if recipe.gray else 3)
         and not recipe.reduce_zero_label
         and not recipe.label_map
+        and not recipe.check_labels
         and (ready.dropped == (recipe.min_box_size, recipe.min_visibility))
         and ready.size[0] * ready.size[1] <= recipe.max_pixels
     )

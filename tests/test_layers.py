@@ -140,7 +140,7 @@ HOMES = {
     "simplejpeg": ("packer_reader.decode", "packer_reader.jpeg", "packer.transforms.decode", "packer.transforms.jpeg",
                    "packer.transforms.encode"),
     "PIL": ("packer.transforms.decode", "packer.transforms.jpeg", "packer.transforms.picture", "packer_reader.fill",
-            "packer.sheet", "packer.transforms.extras"),
+            "packer.sheet", "packer.transforms.masks"),
     "cv2": ("packer.transforms", "packer.runners.processes"),
     "torch": ("packer_reader.opencv", "packer_reader.resize", "packer_reader.batch", "packer_reader.epoch",
               "packer_reader.ranks",

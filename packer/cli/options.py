@@ -78,6 +78,7 @@ _IMAGES = (
 _MASKS = (
     _masks("--ignore-label", type=int, default=255, show_default=True, help="What masks have where there is no image."),
     _masks("--label-map", metavar="FILE", help="JSON or CSV of labels and what they become."),
+    _masks("--check-labels", metavar="0-18,255", help="Skip a sample whose mask has other labels, and say so."),
     _masks("--reduce-zero-label", is_flag=True, help="0 becomes the ignore label, the others one less."),
 )
 _BOXES = (
@@ -176,6 +177,7 @@ def make_recipes(container: Container, size: str, options: dict[str, Any]) -> li
             upscale=not options["no_upscale"],
             shuffle=not options["no_shuffle"],
             label_map=label_map,
+            check_labels=_parse_labels(options["check_labels"]),
             **same,
         )
         for text in options["resize"] or [None]
@@ -198,6 +200,16 @@ def _read_label_map(path: str) -> tuple[tuple[int, int], ...]:
     if not pairs:
         raise UsageError(f'--label-map {path!r} must be a JSON object such as {{"7": 0, "8": 1}}, or lines such as 7,0')
     return tuple(sorted(pairs))
+
+
+def _parse_labels(text: str | None) -> tuple[tuple[int, int], ...]:
+    """Ranges of labels: `0-18,255`."""
+    if text is None:
+        return ()
+    ranges = [re.fullmatch(r"\s*([0-9]{1,5})(?:-([0-9]{1,5}))?\s*", part) for part in text.split(",")]
+    if not all(ranges):
+        raise UsageError(f"--check-labels is {text!r}, it must be labels and ranges of them, such as 0-18,255")
+    return tuple((int(found[1]), int(found[2] or found[1])) for found in ranges if found is not None)
 
 
 def _parse_resize(text: str | None) -> tuple[int, ...] | None:

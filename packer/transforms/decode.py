@@ -86,12 +86,13 @@ def _pillow(data: bytes, *, gray: bool, max_pixels: int, bits: int) -> Picture:
                 codec = (image.format or "").lower()
                 stored, frames = image.mode, getattr(image, "n_frames", 1)
                 image.load()
-                turn = image.getexif().get(ORIENTATION, 1)
+                said = image.getexif().get(ORIENTATION, 1)
+                turn = said if said in TURNS else 1
                 depth = _depth(data, image)
                 deep = depth > 8 and stored in _COLOUR
                 wide = _deep(data, depth) if deep else None
                 if wide is not None:
-                    pixels = turned(wide, turn if turn in TURNS else 1)
+                    pixels = turned(wide, turn)
                 else:
                     _check_bits(depth if deep else 8, bits)
                     pixels = _pixels(ImageOps.exif_transpose(image), stored=stored, codec=codec, gray=gray)
@@ -104,8 +105,8 @@ def _pillow(data: bytes, *, gray: bool, max_pixels: int, bits: int) -> Picture:
     codec = _NAMES.get(codec, codec) + ("16" if deep or stored.startswith("I") else "")
     pixels = with_channels(with_bits(pixels, bits), gray=gray)
     same = bits == (16 if deep or stored.startswith("I") else 8) and stored in ({"L", "I;16"} if gray else {"RGB"})
-    plain = same and turn == 1 and frames == 1 and codec in {"png", "webp", "png16"}
-    return Picture(pixels, codec, plain=plain, size=pixels.shape[:2])
+    plain = same and said == 1 and frames == 1 and codec in {"png", "webp", "png16"}
+    return Picture(pixels, codec, plain=plain, size=pixels.shape[:2], turn=turn)
 
 
 _NAMES = {"jpeg": "jpg", "mpo": "jpg", "jpeg2000": "jp2"}

@@ -1,55 +1,43 @@
 """Values of fields beside the image to stored bytes, under the image's geometry.
 
-Masks and depth maps hold indices and measures, not colours: they are never blended. Resizing takes the pixel whose
-centre is nearest, as Pillow's NEAREST does; a palette's indices stay indices; 16 bits stay 16 bits; one bit becomes 0
-and 1. Around a padded image a mask has the ignore label, a depth map 0.
+Annotations count in the upright image. Those that say they are of the image as its file has it, by a size that only
+that one has, are turned with it.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import re
-import warnings
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
 
-from packer.transforms.decode import no_limit_but_ours
+from packer.transforms.masks import store_mask
 from packer_reader.boxes import kept, moved
 from packer_reader.errors import SampleError
-from packer_reader.resize import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from packer.fields import Extra
     from packer.recipe import Recipe
-    from packer.transforms.geometry import Geometry
+    from packer.transforms.geometry import Frame, Geometry
 
-__all__ = ["decode_mask", "store_extra"]
+__all__ = ["store_extra"]
 
 Pixels = npt.NDArray[Any]
 
-_FORMATS = ("PNG", "TIFF", "BMP", "GIF", "PPM", "WEBP", "JPEG")
-_PNG_LEVEL = 3
-_WIDE = ("I;16", "I;16B", "I;16L", "I")
-
 
 def store_extra(
-    extra: Extra, value: Any, upright: tuple[int, int], geometry: Geometry, recipe: Recipe
+    extra: Extra, value: Any, frame: Frame, geometry: Geometry, recipe: Recipe
 ) -> tuple[bytes, float | None]:
     """Encode one value.
 
     Args:
         extra: the field.
         value: as the source holds it: a mask's file, text, a number, or what JSON can hold.
-        upright: height and width of the sample's image before the geometry.
+        frame: of the sample's image before the geometry.
         geometry: of the sample.
         recipe: what is made.
 
@@ -60,9 +48,9 @@ def store_extra(
         SampleError: it cannot be stored.
     """
     if extra.kind in {"mask", "depth"}:
-        return _store_mask(extra, value, upright, geometry, recipe)
+        return store_mask(extra, value, frame, geometry, recipe)
     if extra.kind == "boxes":
-        return _store_boxes(value, upright, geometry, recipe), None
+        return _store_boxes(value, frame, geometry, recipe), None
     if extra.kind == "text":
         return _encoded("" if value is None else str(value), extra.name), None
     if extra.kind == "number":
@@ -83,37 +71,10 @@ def _encoded(text: str, name: str) -> bytes:
         raise SampleError("unsupported", f"the text of field {name!r} is not UTF-8") from None
 
 
-def _store_mask(
-    extra: Extra, value: bytes, upright: tuple[int, int], geometry: Geometry, recipe: Recipe
-) -> tuple[bytes, float]:
-    pixels = decode_mask(value, extra.name, recipe.max_pixels)
-    if pixels.shape != upright:
-        raise SampleError(
-            "mismatch",
-            f"the {extra.name} has {pixels.shape[1]} x {pixels.shape[0]} pixels, the upright image {upright[1]} x "
-            f"{upright[0]}",
-        )
-    if extra.kind == "mask" and recipe.reduce_zero_label:
-        pixels = _without_zero(pixels, recipe.ignore_label)
-    if extra.kind == "mask" and recipe.label_map:
-        pixels = _table(recipe.label_map, recipe.ignore_label)[pixels]
-    scaled = nearest(pixels, *geometry.scaled)
-    top, left, rows, columns = geometry.crop
-    cut = scaled[top : top + rows, left : left + columns]
-    if geometry.size != cut.shape:
-        padded = np.full(geometry.size, recipe.ignore_label if extra.kind == "mask" else 0, pixels.dtype)
-        above, before = geometry.pad
-        padded[above : above + rows, before : before + columns] = cut
-        cut = padded
-    done, buffer = cv2.imencode(".png", np.ascontiguousarray(cut), [cv2.IMWRITE_PNG_COMPRESSION, _PNG_LEVEL])
-    assert done
-    return bytes(buffer), 8 * pixels.itemsize
-
-
-def _store_boxes(value: Mapping[str, Any], upright: tuple[int, int], geometry: Geometry, recipe: Recipe) -> bytes:
+def _store_boxes(value: Mapping[str, Any], frame: Frame, geometry: Geometry, recipe: Recipe) -> bytes:
     """Boxes in the frame of the stored image, with the affine that takes the original's pixels there."""
-    declared = value.get("size")
-    if declared is not None and tuple(declared) != upright:
+    upright, declared = frame.size, tuple(value.get("size") or frame.size)
+    if declared not in {upright, frame.raw}:
         raise SampleError(
             "mismatch",
             f"the annotations are of {declared[1]} x {declared[0]} pixels, the upright image has {upright[1]} x "
@@ -126,6 +87,8 @@ def _store_boxes(value: Mapping[str, Any], upright: tuple[int, int], geometry: G
     given = np.array(value["boxes"], np.float64).reshape(-1, 4)
     if value.get("shares"):
         given = moved(given, (upright[1], upright[0]), (0, 0))
+    elif declared != upright:
+        given = _turned(given, frame)
     boxes = moved(given, scale, shift)
     boxes, good = kept(
         boxes, (before, above, before + columns, above + rows), recipe.min_box_size, recipe.min_visibility
@@ -143,84 +106,18 @@ def _store_boxes(value: Mapping[str, Any], upright: tuple[int, int], geometry: G
     return json.dumps(document, sort_keys=True).encode()
 
 
+def _turned(boxes: Pixels, frame: Frame) -> Pixels:
+    """Boxes of an image that lies on its side, in the upright one."""
+    height, width = frame.size
+    x1, y1, x2, y2 = boxes[:, [1, 0, 3, 2]].T  # the sides change places: EXIF orientation 5
+    if frame.turn in {6, 7}:
+        x1, x2 = width - x2, width - x1
+    if frame.turn in {7, 8}:
+        y1, y2 = height - y2, height - y1
+    return np.stack([x1, y1, x2, y2], 1)
+
+
 def _behind(affine: list[list[float]], scale: tuple[float, float], shift: tuple[float, float]) -> list[list[float]]:
     """An affine and then another one: boxes of a store that is resized again lead back to the first original."""
     (a, _, x), (_, d, y) = affine
     return [[a * scale[0], 0.0, x * scale[0] + shift[0]], [0.0, d * scale[1], y * scale[1] + shift[1]]]
-
-
-@lru_cache(maxsize=4)
-def _table(label_map: tuple[tuple[int, int], ...], ignore: int) -> Pixels:
-    """The new label of each, (65536,), in 8 bits where these hold all."""
-    table = np.full(1 << 16, ignore, np.uint16)
-    for old, new in label_map:
-        table[old] = new
-    return table if int(table.max()) > 255 else table.astype(np.uint8)
-
-
-def _without_zero(pixels: Pixels, ignore: int) -> Pixels:
-    """Label 0 means nothing (ADE20K): it becomes the ignore label, all others one less."""
-    if bool((pixels == ignore + 1).any()):
-        raise SampleError("unsupported", f"label {ignore + 1} would become the ignore label: --ignore-label another")
-    return np.where((pixels == 0) | (pixels == ignore), ignore, pixels - 1).astype(pixels.dtype)
-
-
-def _check_picture(picture: Image.Image, data: bytes, name: str, max_pixels: int) -> None:
-    """Refuse by its header what cannot be a mask."""
-    if picture.width * picture.height > max_pixels:
-        size = f"{picture.width} x {picture.height}"
-        raise SampleError("too-large", f"the {name} has {size} pixels, over the limit (--max-pixels)")
-    if picture.format == "JPEG" or (picture.format == "WEBP" and b"VP8 " in data[:32]):
-        raise SampleError("unsupported", f"the {name} is a lossy picture, which invents labels: save it as PNG")
-    if picture.format == "TIFF" and picture.mode != "F" and _bits(picture) not in {1, 8, 16, 32}:
-        raise SampleError("unsupported", f"the {name} is a TIFF of {_bits(picture)} bits: save it as PNG")
-
-
-def _bits(picture: Image.Image) -> int:
-    """Of a TIFF's values; Pillow stretches those of 2 and 4."""
-    found: Any = getattr(picture, "tag_v2", {}).get(258, (8,))
-    return int(found[0] if isinstance(found, tuple) else found)
-
-
-def _stretch(data: bytes, name: str) -> int:
-    """By what Pillow has multiplied gray values of fewer than 8 bits.
-
-    Raises:
-        SampleError: they cannot be had back.
-    """
-    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[25] == 0:
-        return {2: 85, 4: 17}.get(data[24], 1)
-    found = re.match(rb"P[25](?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+\d+(?:\s|#[^\n]*\n)+(\d+)", data)
-    if found is not None and int(found[1]) not in {255, 65535}:
-        raise SampleError("unsupported", f"the {name} is a PGM of maximum {int(found[1])}: save it as PNG")
-    return 1
-
-
-def decode_mask(data: bytes, name: str, max_pixels: int) -> Pixels:
-    """The indices of a mask, uint8 or uint16 (h, w).
-
-    Raises:
-        SampleError: it is no picture, has colours, or its values are lossy or too large.
-    """
-    try:
-        with warnings.catch_warnings(), no_limit_but_ours():
-            warnings.simplefilter("ignore")
-            picture = Image.open(io.BytesIO(data), formats=_FORMATS)
-            _check_picture(picture, data, name, max_pixels)
-            pixels = np.asarray(picture)
-    except UnidentifiedImageError:
-        raise SampleError("not-an-image", f"the {name} is no picture") from None
-    except SampleError:
-        raise
-    except Exception:  # noqa: BLE001 - codecs raise many kinds, and one bad sample may not stop the others
-        raise SampleError("truncated", f"the {name} is damaged or ends early") from None
-    if picture.mode == "1":
-        return pixels.astype(np.uint8)
-    if picture.mode in {"L", "P"}:
-        return pixels // _stretch(data, name) if picture.mode == "L" else pixels
-    _stretch(data, name)
-    if picture.mode in _WIDE and pixels.size and int(pixels.min()) >= 0 and int(pixels.max()) < 1 << 16:
-        return pixels.astype(np.uint16)
-    raise SampleError(
-        "unsupported", f"the {name} has mode {picture.mode}: labels are the indices of one channel of up to 16 bits"
-    )

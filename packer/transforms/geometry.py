@@ -8,7 +8,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from packer.recipe import Recipe
 
-__all__ = ["Geometry", "fit"]
+__all__ = ["Frame", "Geometry", "fit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What annotations may count in: the upright image, or the image as its file has it."""
+
+    size: tuple[int, int]
+    """Upright height and width."""
+    turn: int = 1
+    """EXIF orientation of the file, 1 to 8."""
+
+    @property
+    def raw(self) -> tuple[int, int]:
+        """Height and width as the file has them."""
+        return self.size if self.turn < 5 else self.size[::-1]
 
 
 @dataclass(frozen=True, slots=True)

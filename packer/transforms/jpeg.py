@@ -52,9 +52,9 @@ def decode_jpeg(
         raise SampleError("corrupt", "the JPEG's data are damaged") from None
     upright = size if turn < 5 else size[::-1]
     if divisor == 1:
-        return Picture(turned(pixels, turn), "jpg", plain=plain, size=upright)
+        return Picture(turned(pixels, turn), "jpg", plain=plain, size=upright, turn=turn)
     extent = (size[0] / divisor, size[1] / divisor)
-    return Picture(pixels, "jpg", plain=False, size=upright, reduced=Reduced(extent, turn))
+    return Picture(pixels, "jpg", plain=False, size=upright, reduced=Reduced(extent, turn), turn=turn)
 
 
 def _divisor(size: tuple[int, int], turn: int, target: Target | None) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from packer.transforms.geometry import Frame
 from packer_reader.errors import SampleError
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ class Picture:
     """Upright height and width of the whole picture."""
     reduced: Reduced | None = None
     """Set when the pixels are smaller than the picture, and not upright yet."""
+    turn: int = 1
+    """EXIF orientation of the file."""
+
+    @property
+    def frame(self) -> Frame:
+        """Where annotations of it lie."""
+        return Frame(self.size, self.turn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ import packer_reader
 from packer import Job, Recipe, build
 from packer.fields import Extra
 from packer.transforms.extras import store_extra
-from packer.transforms.geometry import fit
+from packer.transforms.geometry import Frame, fit
+from packer.transforms.picture import turned
 from packer_reader import CenterCrop, HorizontalFlip, MapDataset, RandomResizedCrop, StreamDataset
 from packer_reader.boxes import Boxes, cut_boxes
 from packer_reader.crops import Draw
@@ -37,7 +38,7 @@ FITS: list[tuple[Fit, tuple[int, ...] | None]] = [
 
 def stored(boxes: npt.NDArray[Any], size: tuple[int, int], recipe: Recipe) -> dict[str, Any]:
     value = {"boxes": boxes.tolist(), "labels": list(range(len(boxes))), "iscrowd": [0] * len(boxes)}
-    data, _ = store_extra(Extra("boxes", "boxes"), value, size, fit(*size, recipe), recipe)
+    data, _ = store_extra(Extra("boxes", "boxes"), value, Frame(size), fit(*size, recipe), recipe)
     found: dict[str, Any] = json.loads(data)
     return found
 
@@ -196,11 +197,27 @@ def test_small_and_hidden_boxes_are_dropped_with_their_labels() -> None:
     assert found["iscrowd"] == [0, 0]
 
 
+@pytest.mark.parametrize("turn", range(5, 9))
+def test_boxes_in_the_raw_frame_are_turned_with_their_image(turn: int) -> None:
+    recipe, rng = Recipe(), np.random.default_rng(turn)
+    for _ in range(50):
+        height, width = rng.integers(20, 90, 2).tolist()
+        if height == width:
+            continue
+        x1, y1 = rng.integers(0, width - 6), rng.integers(0, height - 6)
+        box = np.array([x1, y1, rng.integers(x1 + 2, width), rng.integers(y1 + 2, height)])
+        upright = turned(rendering(box, (height, width)), turn)
+        value = {"boxes": [box.tolist()], "labels": [0], "size": [height, width]}
+        frame = Frame(upright.shape[:2], turn)
+        data, _ = store_extra(Extra("boxes", "boxes"), value, frame, fit(*frame.size, recipe), recipe)
+        assert json.loads(data)["boxes"] == [extent(upright).tolist()]  # type: ignore[union-attr]
+
+
 def test_annotations_of_another_size_are_refused() -> None:
     recipe = Recipe()
     value = {"boxes": [[0, 0, 1, 1]], "labels": [0], "size": [20, 10]}
     with pytest.raises(SampleError, match="the annotations are of 10 x 20 pixels, the upright image has 20 x 10"):
-        store_extra(Extra("boxes", "boxes"), value, (10, 20), fit(10, 20, recipe), recipe)
+        store_extra(Extra("boxes", "boxes"), value, Frame((10, 20)), fit(10, 20, recipe), recipe)
 
 
 def test_one_file_and_what_is_wrong_with_it(coco: Path, tmp_path: Path) -> None:

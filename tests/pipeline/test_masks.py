@@ -20,6 +20,7 @@ import packer_reader
 from packer import Job, Recipe, build
 from packer.cli.main import cli
 from packer_reader import CenterCrop, HorizontalFlip, RandomResizedCrop, StreamDataset
+from packer_reader.check import check_store
 from packer_reader.crops import Draw
 from packer_reader.errors import SourceError
 from packer_reader.resize import nearest
@@ -189,6 +190,45 @@ def test_maps_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "--label-map" in done.output
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_masks_in_the_raw_frame_are_turned_with_their_image(turn: int, tmp_path: Path) -> None:
+    mask = scene(60, 90, turn)
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    for folder in ("images", "masks"):
+        (tmp_path / "s" / folder).mkdir(parents=True)
+    Image.fromarray(painted(mask)).save(tmp_path / "s" / "images" / "a.png", exif=exif)
+    Image.fromarray(mask).save(tmp_path / "s" / "masks" / "a.png")
+    build(str(tmp_path / "s"), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    sample = packer_reader.open(tmp_path / "o")[0]
+    if turn >= 5:  # those that change the sides say by their size which frame a mask is in
+        assert (painted(sample["mask"]) == sample["image"]).all()
+    else:
+        assert (sample["mask"] == mask).all()
+
+
+@pytest.mark.parametrize("text", ["0-7", "0, 3,7", "255,0-7"])
+def test_unknown_labels_are_named(text: str, pairs: Path, tmp_path: Path) -> None:
+    (tmp_path / "map").write_text('{"0": 0, "3": 3, "7": 7, "200": 200}')
+    arguments = ["build", str(pairs), str(tmp_path / "o"), "--check-labels", text, "--label-map", str(tmp_path / "map")]
+    assert CliRunner().invoke(cli, arguments, catch_exceptions=False).exit_code == 3
+    lines = [json.loads(line) for line in (tmp_path / "o" / "errors.jsonl").read_text().splitlines()]
+    named = {line["name"] for line in lines if "has label 200 in" in line["reason"]}
+    wanted = set()
+    for number in range(24):
+        if number != 5 and number % 3 != 2 and (scene(60 + number, 90 - number, number) == 200).any():
+            wanted.add(f"images/{number:02}.png")
+    assert named == wanted != set()
+    assert list(check_store(tmp_path / "o", full=True)) == []
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "1,,2", "0-70000", "-1"])
+def test_label_ranges_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["build", str(tmp_path), str(tmp_path / "o"), f"--check-labels={text}"])
+    assert done.exit_code == 2
+    assert "--check-labels is" in done.output
 
 
 def _save(path: Path, mode: str, kind: str = "PNG", **options: Any) -> None:

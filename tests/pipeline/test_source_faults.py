@@ -20,7 +20,7 @@ from packer import Job, Recipe, build
 from packer.cli.main import cli
 from packer.sources.detect import detect
 from packer.sources.lists import read_rows
-from packer.transforms.extras import decode_mask
+from packer.transforms.masks import decode_mask
 from packer_reader.errors import SampleError, SourceError, UsageError
 
 if TYPE_CHECKING:
