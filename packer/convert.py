@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packer.drive import Drive, Lane
-from packer.fields import check_fields
+from packer.fields import check_fields, stored_as
 from packer.job import Job
 from packer.output.card import CARD, card_text
 from packer.output.finish import StoreFacts, finish_store
@@ -275,7 +275,7 @@ def _target(whole: _Build, split: Split, recipe: Recipe) -> StoreTarget:
         work=work,
         units=staging.units(name),
         labelled=listing.labelled,
-        extras=listing.extras,
+        extras=stored_as(listing.extras, choose_codec(recipe, listing.suffixes)),
         reuse=whole.reuses.get(size_name(recipe.resize)),
     )
     return StoreTarget(job, folder, split.name or DEFAULT_PREFIX)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from packer.estimate import in_flight, try_samples, worker_memory
+from packer.fields import stored_as
 from packer.recipe import choose_codec, several_sizes
 from packer.resources import fitted, planned_workers
 from packer.scan import scan
@@ -125,12 +126,18 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         counts = np.bincount(known, minlength=len(listing.classes or ())) if len(known) else ()
         same: dict[str, Any] = {
             "source": source, "refs": folder / "refs", "members": None, "count": len(refs), "classes": listing.classes,
-            "work": folder, "units": folder, "labelled": listing.labelled, "extras": listing.extras,
+            "work": folder, "units": folder, "labelled": listing.labelled,
         }  # fmt: skip
-        jobs = [SplitJob(recipe=each, codec=choose_codec(each, listing.suffixes), **same) for each in recipes]
+        codecs = [choose_codec(each, listing.suffixes) for each in recipes]
+        jobs = [
+            SplitJob(recipe=each, codec=codec, extras=stored_as(listing.extras, codec), **same)
+            for each, codec in zip(recipes, codecs, strict=True)
+        ]
         tried = try_samples(jobs, _TRIED)
         used = min(planned_workers(job.workers, recipe, refs))
         estimate = _estimate(recipe, refs, tried, used)
+        if estimate and (folder / "refs" / SPOOL).exists():
+            estimate["peak_disk_bytes"] += (folder / "refs" / SPOOL).stat().st_size
     return Preview(
         source=", ".join(paths) or source.type,
         type=listing.type,

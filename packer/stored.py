@@ -90,7 +90,7 @@ def stored_sample(job: SplitJob, opened: Opened) -> StoredSample:
         place = 1 + job.labelled
         blobs[place:place] = [blob for blob, _ in made]
         _check_sizes(blobs)
-        columns = [column for _, column in made if column is not None]
+        columns = [column for _, values in made for column in values]
     facts = Facts(image.size, image.moments, image.source_codec, size, opened.digest, raw.label, extras=tuple(columns))
     return StoredSample(blobs, facts)
 

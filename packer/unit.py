@@ -155,7 +155,7 @@ class _Rows:
             "name.bytes": names,
         }
         labels = {"col.label": np.array([fact.label for fact in facts], "<i4")} if job.labelled else {}
-        named = [extra.column for extra in job.extras if extra.column is not None]
+        named = [column for extra in job.extras for column in extra.columns]
         extras = {
             f"col.{name}": np.array([fact.extras[place] for fact in facts], dtype)
             for place, (name, dtype) in enumerate(named)

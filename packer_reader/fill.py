@@ -151,7 +151,7 @@ class Drawn:
 
     def fill(self, encoded: Encoded, *_: object) -> list[list[Any] | Boxes | None]:
         """The boxes of the batch, in each view; see `Pictures.fill`."""
-        found: list[list[tuple[Array, Array]]] = [[] for _ in self._crops]
+        found: list[list[tuple[Array, Array, Size]]] = [[] for _ in self._crops]
         heights, widths = (self._store.columns.numbers(name)[encoded.numbers] for name in ("height", "width"))
         sizes = zip(heights.tolist(), widths.tolist(), strict=True)
         for number, view, crc, size in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, sizes, strict=True):
@@ -160,8 +160,11 @@ class Drawn:
             draws = [Draw(self._seed, encoded.epoch, number, place) for place in range(len(self._crops))]
             for values, cut, draw in zip(found, _cuts(self._crops, draws, *size), draws, strict=True):
                 flipped = self._view.flip is not None and self._view.flip.drawn(draw)
-                values.append(cut_boxes(boxes, labels, cut, flipped=flipped, least=self._least, visible=self._visible))
-        return [Boxes.of(values) for values in found]
+                left = cut_boxes(boxes, labels, cut, flipped=flipped, least=self._least, visible=self._visible)
+                values.append((*left, cut.size))
+        if self._view.decode == "tv_tensors":
+            return [[_bounding(*value) for value in values] for values in found]
+        return [Boxes.of([(boxes, labels) for boxes, labels, _ in values]) for values in found]
 
 
 class Pictures:
@@ -253,8 +256,14 @@ def _cuts(crops: Sequence[Crop | None], draws: Sequence[Draw], height: int, widt
     return [whole if crop is None else crop.cut(height, width, draw) for crop, draw in zip(crops, draws, strict=True)]
 
 
+def _bounding(boxes: Array, labels: Array, size: Size) -> dict[str, Any]:
+    """The boxes of one image as torchvision's transforms and detectors take them."""
+    shown = tv_tensor("BoundingBoxes")(torch.from_numpy(boxes), format="XYXY", canvas_size=size)
+    return {"boxes": shown, "labels": torch.from_numpy(labels)}
+
+
 def tv_tensor(name: str) -> Any:
-    """Torchvision's type of this name: `Image`, `Mask`.
+    """Torchvision's type of this name: `Image`, `Mask`, `BoundingBoxes`.
 
     Raises:
         MissingError: there is no torchvision, or one of another torch.

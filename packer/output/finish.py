@@ -75,6 +75,8 @@ class _Totals:
     """Column name to kind."""
     bits: dict[str, int] = field(default_factory=dict)
     """Of the widest mask of a field."""
+    sides: dict[str, list[int]] = field(default_factory=dict)
+    """Of further images, by column: the smallest and the largest side."""
 
 
 def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone]) -> Manifest:
@@ -155,6 +157,10 @@ def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Total
                 if extra.kind in {"mask", "depth"} and rows.columns[f"{extra.name}_bits"].size:
                     widest = int(rows.columns[f"{extra.name}_bits"].max())
                     totals.bits[extra.name] = max(totals.bits.get(extra.name, 8), widest)
+                if extra.kind == "image":
+                    for column, _ in extra.columns:
+                        known = totals.sides.get(column, []) + rows.columns[column].tolist()
+                        totals.sides[column] = [min(known), max(known)] if known else []
             for line in rows.meta["problems"]:
                 lines.write(canonical_json(line) + b"\n")
                 totals.errors[line["class"]] += 1
@@ -188,6 +194,11 @@ def _fields(facts: StoreFacts, totals: _Totals) -> tuple[FieldSpec, ...]:
         if extra.kind in {"mask", "depth"}:
             dtype = f"uint{totals.bits[extra.name]}"
             fields.append(FieldSpec(extra.name, extra.kind, extra.suffix, extra.codec, dtype, shape[:2], largest[:2]))
+        elif extra.kind == "image":
+            sides = [totals.sides[column] for column, _ in extra.columns]
+            own = (*(most if least == most else None for least, most in sides), channels)
+            most_of = (*(most for _, most in sides), channels)
+            fields.append(FieldSpec(extra.name, "image", extra.suffix, extra.codec, job.recipe.dtype, own, most_of))
         else:
             fields.append(FieldSpec(extra.name, extra.kind, extra.suffix, extra.codec, extra.dtype))
     if job.recipe.meta:

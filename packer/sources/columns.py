@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from packer.fields import COLUMNS, EXTRA_KINDS, Extra
+from packer.fields import COLUMNS, EXTRA_KINDS, PICTURES, Extra
+from packer.sources.suffixes import picture_kind
 from packer_reader.errors import SampleError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["LABELS", "Chosen", "choose"]
 _IMAGES = ("file_name", "path", "image", "image_path", "filename", "filepath", "img")
 LABELS = ("label", "class", "category", "target")
 """Columns that are taken for the label."""
-_KINDS = ("image", "label", *EXTRA_KINDS)
+_KINDS = ("image", "label", *(kind for kind in EXTRA_KINDS if kind != "image"))
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
 _RESERVED = COLUMNS | {"image", "meta", "id", "valid"}
 """Names of other fields, of a batch's own values, and of columns that every store has."""
@@ -92,7 +93,7 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
                 f"--field {name}={kind}:{column}: {where} has no column {column!r}, it has {', '.join(columns)}"
             )
     named = {column for _, _, column in wanted}
-    images = [column for _, kind, column in wanted if kind == "image"] or sorted(
+    images = [column for name, _, column in wanted if name == "image"] or sorted(
         (column for column in columns if column.lower() in _IMAGES and column not in named),
         key=lambda column: _IMAGES.index(column.lower()),
     )
@@ -102,13 +103,13 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
             f"no column of {where} is known to name the image files ({', '.join(columns)}): say which, such as "
             f"--field image=image:{next(iter(columns), 'path')}"
         )
-    rest = [(name, kind, column) for name, kind, column in wanted if kind not in {"image", "label"}]
+    rest = [(name, kind, column) for name, kind, column in wanted if name != "image" and kind != "label"]
     labels = [column for _, kind, column in wanted if kind == "label"] or [
         column for column in columns if column.lower() in LABELS and column not in named
     ]
     others = [c for c in columns if c not in {images[0], *labels[:1], *named} and columns[c].kind != "bytes"]
     rest += [_named(c, columns[c]) for c in others]
-    if sum(kind == "label" for _, kind, _ in wanted) > 1 or sum(kind == "image" for _, kind, _ in wanted) > 1:
+    if sum(kind == "label" for _, kind, _ in wanted) > 1 or sum(name == "image" for name, _, _ in wanted) > 1:
         raise UsageError("--field gives two columns for the image, or for the label: choose one")
     label, classes = labels[0] if labels else None, None
     if label is not None and columns[label].kind == "float":
@@ -120,7 +121,8 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
     if known and classes is None:
         raise UsageError(f"--classes gives names an index, and {where} has no labels of text: leave it out")
     encoded = [column for column, found in columns.items() if found.kind == "bytes"]
-    left = tuple(column for column in encoded if column != images[0])
+    taken = {images[0], *(column for _, column in extras)}
+    left = tuple(column for column in encoded if column not in taken)
     return Chosen(images[0], label, classes, extras, images[0] in encoded, left)
 
 
@@ -129,8 +131,8 @@ def _parse(text: str) -> tuple[str, str, str]:
     kind, colon, column = rest.partition(":")
     if not equals or not colon or not column or kind not in _KINDS:
         raise UsageError(f"--field is {text!r}, it must be NAME=KIND:COLUMN, KIND being one of {', '.join(_KINDS)}")
-    if kind in {"image", "label"} and name != kind:
-        raise UsageError(f"--field is {text!r}: the {kind} of a sample is called {kind!r}")
+    if (kind == "label" and name != kind) or (name == "image" and kind != name):
+        raise UsageError(f"--field is {text!r}: the label is called label, and the (first) image image")
     return name, kind, column
 
 
@@ -139,11 +141,13 @@ def _named(column: str, found: Column) -> tuple[str, str, str]:
     lower = column.lower()
     name = re.sub("[^a-z0-9_]+", "_", lower.removesuffix("_file_name"))[:32]
     if lower.endswith("_file_name"):
-        return name, "depth" if "depth" in name else "mask", column
+        return name, picture_kind(name), column
     return name, {"int": "number", "float": "number", "str": "text"}.get(found.kind, "json"), column
 
 
 def _extra(name: str, kind: str, column: str, found: Column, where: str) -> Extra:
+    if found.kind == "bytes" and kind not in PICTURES:
+        raise UsageError(f"--field {name}={kind}:{column}: column {column!r} of {where} holds files, which are images")
     if kind == "number" and found.kind not in {"int", "float"}:
         raise UsageError(f"--field {name}=number:{column}: column {column!r} of {where} does not hold numbers alone")
     chosen: ExtraKind = kind  # type: ignore[assignment]

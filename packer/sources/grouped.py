@@ -3,26 +3,26 @@
 Grouped as webdataset groups: the key is the path up to the first dot of the file's name, all behind it names the field,
 in lower case. Members of a sample may lie scattered in their archive. The image is the field whose name is an image's
 extension alone (two of them are two samples); `cls` is the label, `txt`, `caption` and `NAME.txt` are text, `json` and
-`NAME.json` JSON, `mask.png`, `seg.png` and the like masks, `depth.png` a depth map. Everything else is left out, and
-said; pickled values are never read, since reading them runs code.
+`NAME.json` JSON, `mask.png`, `seg.png` and the like masks, `depth.png` a depth map, and `NAME.png` that every sample
+has a further image. Everything else is left out, and said; pickled values are never read, since reading runs code.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from packer.fields import Extra
+from packer.fields import PICTURES, Extra
 from packer.sample import Problem, RawSample, Ref
 from packer.sources.base import Listing
 from packer.sources.files import read_ref
 from packer.sources.refs import Common, Places
+from packer.sources.suffixes import IMAGES, field_of, fields_of
 from packer.sources.tree import suffix_of
-from packer.sources.walk import EXTENSIONS, root_of
+from packer.sources.walk import root_of
 from packer_reader.errors import SampleError, SourceError
 from packer_reader.format.columns import canonical_json
 
@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Grouped", "looks_grouped"]
 
-_PICTURES = frozenset(extension[1:] for extension in EXTENSIONS)
-_MASKS = ("mask", "seg", "label", "annotation")
 _TEXTS = frozenset({b".txt", b".json", b".cls"})
-_PICKLED = frozenset({"pyd", "pickle", "pkl", "pth", "pt"})
-_OWN = frozenset({"image", "label", "meta", "id", "valid"})
-"""Names that a field of this source cannot have."""
-_NAME = re.compile("[a-z0-9_]{1,32}")
 _CHUNK = 1 << 13
 
 
@@ -101,27 +95,27 @@ class Grouped:
         """List the samples archive by archive, folder by folder; see `Source.scan`. Lists everything twice."""
         found = _Found()
         for one in self._samples([]):
-            pictures = [suffix for suffix in one.files if suffix in _PICTURES]
+            pictures = [suffix for suffix in one.files if suffix in IMAGES]
             found.samples += len(pictures)
             found.pictures.update(pictures)
             if pictures:
-                found.fields.update({suffix: len(pictures) for suffix in one.files if suffix not in _PICTURES})
+                found.fields.update({suffix: len(pictures) for suffix in one.files if suffix not in IMAGES})
             else:
                 found.alone.update(list(one.files))
         if not found.samples:
             fields = ", ".join(found.alone) or "nothing"
             raise SourceError(
                 f"no sample of {', '.join(map(repr, self.roots))} has an image (fields found: {fields}): images are "
-                f"{' '.join(sorted(_PICTURES))}"
+                f"{' '.join(sorted(IMAGES))}"
             )
-        extras, labelled, notices = _fields(found)
+        extras, labelled, notices = fields_of(found.fields, found.samples)
         problems = list[Problem]()
         held: list[tuple[_Sample, str, bytes]] = []
         for one in self._samples(problems):
-            if not any(suffix in _PICTURES for suffix in one.files):
+            if not any(suffix in IMAGES for suffix in one.files):
                 first = min(one.files.values(), key=lambda file: file.name)
                 problems.append(Problem(os.fsdecode(first.name), "no-image", "no image has this name"))
-            for suffix in [suffix for suffix in one.files if suffix in _PICTURES]:
+            for suffix in [suffix for suffix in one.files if suffix in IMAGES]:
                 try:
                     held.append((one, suffix, _note(one, extras, labelled=labelled)))
                 except SampleError as error:
@@ -153,7 +147,7 @@ class Grouped:
         for name, (kind, *place) in note.items():
             path, size, mtime_ns, outer, offset, packed, crc = place
             found = Ref(path, size, mtime_ns, -1, outer=outer, offset=offset, packed=packed, crc=crc)
-            if kind in {"mask", "depth"}:
+            if kind in PICTURES:
                 values[name] = read_ref(root, found)
                 continue
             text = _decoded(name, read_ref(root, found) if size else b"")
@@ -216,36 +210,6 @@ def _groups(level: Level, folder: bytes, like: _Sample, problems: list[Problem])
     return (group for _, group in sorted(groups.items()) if group.refused is None)
 
 
-def _fields(found: _Found) -> tuple[list[tuple[Extra, str]], bool, list[str]]:
-    """Fields beside the image with their suffixes, whether there are labels, and what was left out."""
-    extras, left, notices = dict[str, tuple[Extra, str]](), Counter[str](), list[str]()
-    for suffix, count in sorted(found.fields.items()):
-        extra = _field(suffix)
-        if suffix in _PICKLED or suffix.rpartition(".")[2] in _PICKLED:
-            notices.append(f"{count} files of field {suffix!r} were left out: reading pickled values runs their code")
-        elif extra is None or extra.name in extras or extra.name in _OWN:
-            left[suffix] += 0 if suffix == "cls" else count
-        else:
-            extras[extra.name] = extra, suffix
-    if +left:
-        kinds = ", ".join(f"{count} {suffix or '(no name)'}" for suffix, count in (+left).items())
-        notices.append(f"fields that were left out: {kinds}")
-    return list(extras.values()), "cls" in found.fields, notices
-
-
-def _field(suffix: str) -> Extra | None:
-    """What a suffix means; None where nothing is known."""
-    name, _, codec = suffix.rpartition(".")
-    if codec in _PICTURES and _NAME.fullmatch(name):
-        kind = "depth" if "depth" in name else "mask" if any(word in name for word in _MASKS) else None
-        return Extra(name, kind) if kind else None  # type: ignore[arg-type]
-    if suffix in {"txt", "json"}:
-        return Extra(suffix, "text" if suffix == "txt" else "json")
-    if suffix in {"caption", "text"} or (codec == "txt" and _NAME.fullmatch(name)):
-        return Extra(name or suffix, "text")
-    return Extra(name, "json") if codec == "json" and _NAME.fullmatch(name) else None
-
-
 def _note(one: _Sample, extras: list[tuple[Extra, str]], *, labelled: bool) -> bytes:
     """Where the other fields of a sample lie.
 
@@ -260,8 +224,8 @@ def _note(one: _Sample, extras: list[tuple[Extra, str]], *, labelled: bool) -> b
     for extra, suffix in extras:
         if suffix in one.files:
             note[extra.name] = [extra.kind, *one.files[suffix].ref(one.outer)]
-        elif extra.kind in {"mask", "depth"}:
-            raise SampleError("no-mask", f"the sample has no {suffix}")
+        elif extra.kind in PICTURES:
+            raise SampleError("no-image" if extra.kind == "image" else "no-mask", f"the sample has no {suffix}")
         else:
             missing.append(extra.name)
     if missing:
@@ -316,11 +280,16 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def looks_grouped(names: Sequence[bytes]) -> bool:
-    """Whether files of one folder share their stems: some image has text, JSON or a label beside it."""
-    if not any(suffix_of(name) in _TEXTS for name in names):
-        return False
-    images = [name for name in names if os.fsdecode(suffix_of(name))[1:] in _PICTURES]
-    if any(_split(name)[1] not in _PICTURES and _field(_split(name)[1]) is None for name in images):
-        return False  # dots in names that are no fields
-    others = {_split(name)[0] for name in names if suffix_of(name) in _TEXTS}
-    return any(_split(name)[0] in others for name in images)
+    """Whether files of one folder share their stems: some image has text, JSON, a label or a mask beside it."""
+    images, further = set[bytes](), set[bytes]()
+    beside = {_split(name)[0] for name in names if suffix_of(name) in _TEXTS}
+    for name in names:
+        stem, suffix = _split(name)
+        if suffix in IMAGES:
+            images.add(stem)
+        elif os.fsdecode(suffix_of(name))[1:] in IMAGES:
+            extra = field_of(suffix)
+            if extra is None:
+                return False  # dots in names that are no fields
+            (further if extra.kind == "image" else beside).add(stem)
+    return further <= images and not images.isdisjoint(beside)

@@ -2,10 +2,10 @@
 
 Paths are relative to the list. Columns become fields by `--field NAME=KIND:COLUMN`, or by their names: `file_name`,
 `path`, `image` is the image; `label`, `class`, `category` the label; `mask_file_name` a mask, `depth_file_name` a depth
-map; of the others strings are text, numbers are numbers, anything else is JSON. A column has one type, decided over the
-whole list: `NA` and `007` are strings, and one of them makes strings of all. Whole labels are kept as they are; labels
-of text become classes in sorted order; real ones are numbers. A row without its image, label, mask or number is
-skipped and said; text that is missing is empty, JSON null.
+map, any other `NAME_file_name` a further image; of the others strings are text, numbers are numbers, anything else is
+JSON. A column has one type, decided over the whole list: `NA` and `007` are strings, and one of them makes strings of
+all. Whole labels are kept as they are; labels of text become classes in sorted order; real ones are numbers. A row
+without its images, label, mask or number is skipped and said; text that is missing is empty, JSON null.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packer.fields import PICTURES
 from packer.sample import Problem, RawSample, Ref
 from packer.sources.base import Listing
 from packer.sources.columns import Chosen, choose
@@ -100,8 +101,8 @@ class Metadata:
         """Read the files of one row; see `Source.read`."""
         note = json.loads(ref.extra) if ref.extra else {}
         values = dict(note.get("values", {}))
-        for name, (path, size, mtime_ns) in note.get("files", {}).items():
-            values[name] = self._bytes(Ref(path, size, mtime_ns, -1))
+        for name, (path, size, mtime_ns, offset) in note.get("files", {}).items():
+            values[name] = self._bytes(Ref(path, size, mtime_ns, -1, offset=offset))
         return RawSample(ref, self._bytes(ref), ref.label, values)
 
     def spooled_at(self, path: Path) -> Metadata:
@@ -183,30 +184,33 @@ class _Taken:
 
     def _ref(self, row: Row, above: str, name: str) -> _Held:
         chosen, offset = self.chosen, -1
-        given = row.cells.get(chosen.image)
-        image: Any = given.get("bytes") if isinstance(given, dict) else given
-        if chosen.encoded and isinstance(image, bytes):
+        image = _encoded(row, chosen.image) if chosen.encoded else b""
+        if chosen.encoded:
+            if image is None:
+                raise SampleError("no-path", f"{row.place} has no {chosen.image!r}")
             if not image:
                 raise SampleError("empty", f"{row.place}: the image has no bytes")
             size, mtime_ns = len(image), 0
-        elif chosen.encoded:
-            raise SampleError("no-path", f"{row.place} has no {chosen.image!r}")
         else:
             name, size, mtime_ns = self._file(row, chosen.image, "no-path", above)
         label = chosen.number_of(row)
-        files, values = dict[str, Any](), dict[str, Any]()
+        files, values, kept = dict[str, Any](), dict[str, Any](), dict[str, bytes]()
         for extra, column in chosen.extras:
-            if extra.kind in {"mask", "depth"}:
-                files[extra.name] = self._file(row, column, "no-mask", above)
+            if extra.kind in PICTURES:
+                data = _encoded(row, column)
+                missing = "no-image" if extra.kind == "image" else "no-mask"
+                if data is None:
+                    files[extra.name] = [*self._file(row, column, missing, above), -1]
+                else:
+                    kept[extra.name] = data
             else:
                 values[extra.name] = _value(extra, row, column)
+        if image:
+            offset = self.refs.keep(image)
+        files |= {extra: ["", len(data), 0, self.refs.keep(data)] for extra, data in kept.items()}
         note = {key: value for key, value in (("files", files), ("values", values)) if value}
         note_bytes = json.dumps(note, ensure_ascii=True).encode() if note else b""
-        if chosen.encoded:
-            offset = self.refs.keep(image)
-        self.suffixes[
-            _suffix(image) if chosen.encoded else suffix_of(os.fsencode(name)).decode("ascii", "replace")
-        ] += 1
+        self.suffixes[_suffix(image) if image else suffix_of(os.fsencode(name)).decode("ascii", "replace")] += 1
         return os.fsencode(name), size, mtime_ns, offset, label, note_bytes
 
     def _file(self, row: Row, column: str, missing: str, above: str) -> tuple[str, int, int]:
@@ -231,6 +235,13 @@ class _Taken:
         if self.source.beside and (given.startswith("/") or ".." in given.split("/")):
             raise SampleError("unsupported", "it leads out of the folder: paths are relative to the list")
         return given if given.startswith("/") or not above else f"{above}/{given}"
+
+
+def _encoded(row: Row, column: str) -> bytes | None:
+    """A file that a cell holds itself, as bytes or as Hugging Face's pair of `bytes` and `path`."""
+    cell = row.cells.get(column)
+    data = cell.get("bytes") if isinstance(cell, dict) else cell
+    return data if isinstance(data, bytes) else None
 
 
 def _kept(spool: str, ref: Ref) -> bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import numpy.typing as npt
 
-from packer.fields import Extra, ExtraKind
+from packer.fields import PICTURES, Extra, ExtraKind
 from packer.sample import RawSample, Ready, Ref
 from packer.sources.base import Listing
 from packer.sources.refs import Common, Places
@@ -88,7 +88,7 @@ class Stores:
             digest=refs.digest(b""),
             suffixes=Counter({f".{picture.codec}": refs.count}),
             ignored=Counter(),
-            extras=tuple(_extra(field) for field in first.fields if field.kind not in {"image", "label"}),
+            extras=tuple(_extra(field) for field in first.fields[1:] if field.kind != "label"),
         )
 
     def check(self, recipe: Recipe) -> None:
@@ -129,7 +129,7 @@ class Stores:
                 raise SampleError("corrupt", "its bytes in the store are not what was written") from None
         blobs, ready = held
         values = {
-            field.name: blob if field.kind in {"mask", "depth"} else decode_field(field, blob)
+            field.name: blob if field.kind in PICTURES and field.codec != "npy" else decode_field(field, blob)
             for field, blob in zip(store.manifest.fields[1:], blobs[1:], strict=True)
             if field.kind != "label"
         }
@@ -209,8 +209,8 @@ def _read(store: Store, numbers: npt.NDArray[np.int64]) -> Held:
     known = [columns.numbers(name)[numbers].tolist() for name in ("height", "width", "source_codec", "source_size")]
     moments = np.ascontiguousarray(columns.numbers("moments")).view("<u8")[numbers].tolist()
     hashes = columns.numbers("source_hash")[numbers]
-    others = [place for place, field in enumerate(fields) if field.kind not in {"image", "label"}]
-    named = [extra.column[0] for extra in (_extra(fields[place]) for place in others) if extra.column is not None]
+    others = [place for place, field in enumerate(fields) if place and field.kind != "label"]
+    named = [name for place in others for name, _ in _extra(fields[place]).columns]
     values = list(zip(*(columns.numbers(name)[numbers].tolist() for name in named), strict=True)) or [()] * len(numbers)
     found: Held = {}
     for place, (number, row) in enumerate(zip(numbers.tolist(), rows, strict=True)):

@@ -1,7 +1,8 @@
 """Values of fields beside the image to stored bytes, under the image's geometry.
 
 Annotations count in the upright image. Those that say they are of the image as its file has it, by a size that only
-that one has, are turned with it.
+that one has, are turned with it. Further images have a geometry by their own size, which is that of the first one
+where they are as large.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from packer.transforms.image import open_image, store_image
 from packer.transforms.masks import store_mask
 from packer_reader.boxes import kept, moved
 from packer_reader.errors import SampleError
@@ -31,7 +33,7 @@ Pixels = npt.NDArray[Any]
 
 def store_extra(
     extra: Extra, value: Any, frame: Frame, geometry: Geometry, recipe: Recipe
-) -> tuple[bytes, float | None]:
+) -> tuple[bytes, tuple[float, ...]]:
     """Encode one value.
 
     Args:
@@ -42,26 +44,30 @@ def store_extra(
         recipe: what is made.
 
     Returns:
-        The stored bytes, and the value of its column.
+        The stored bytes, and the values of its columns.
 
     Raises:
         SampleError: it cannot be stored.
     """
     if extra.kind in {"mask", "depth"}:
-        return store_mask(extra, value, frame, geometry, recipe)
+        data, bits = store_mask(extra, value, frame, geometry, recipe)
+        return data, (bits,)
+    if extra.kind == "image":
+        image = store_image(value, open_image(value, recipe), extra.picture, recipe)
+        return image.data, image.size
     if extra.kind == "boxes":
-        return _store_boxes(value, frame, geometry, recipe), None
+        return _store_boxes(value, frame, geometry, recipe), ()
     if extra.kind == "text":
-        return _encoded("" if value is None else str(value), extra.name), None
+        return _encoded("" if value is None else str(value), extra.name), ()
     if extra.kind == "number":
         number = int(value) if extra.dtype == "int64" else float(value)
         text = json.dumps(number) if math.isfinite(number) else "null"
-        return text.encode(), number
+        return text.encode(), (number,)
     try:
         text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         raise SampleError("unsupported", f"field {extra.name!r} holds NaN or infinity, or is nested too deep") from None
-    return _encoded(text, extra.name), None
+    return _encoded(text, extra.name), ()
 
 
 def _encoded(text: str, name: str) -> bytes:

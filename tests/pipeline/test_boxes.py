@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from packer import Job, Recipe, build
 from packer.fields import Extra
 from packer.transforms.extras import store_extra
 from packer.transforms.geometry import Frame, fit
+from packer.transforms.image import open_image, store_image
 from packer.transforms.picture import turned
 from packer_reader import CenterCrop, HorizontalFlip, MapDataset, RandomResizedCrop, StreamDataset
 from packer_reader.boxes import Boxes, cut_boxes
@@ -95,6 +97,28 @@ def extent(image: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:
     rows, columns = bright.max(1), bright.max(0)
     y, x = np.flatnonzero(rows > 0.5), np.flatnonzero(columns > 0.5)
     return np.array([x[0], y[0], x[-1] + 1, y[-1] + 1], float) if len(x) and len(y) else None
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("fitting", "resize"), FITS)
+def test_boxes_agree_with_a_resized_rendering(fitting: Fit, resize: Any, count: int) -> None:
+    recipe = Recipe(resize=resize, fit=fitting if resize else "shorter", encode="raw", min_box_size=0)
+    rng = np.random.default_rng(count)
+    compared = 0
+    for _ in range(count):
+        height, width = rng.integers(30, 120, 2).tolist()
+        x1, y1 = int(rng.integers(0, width - 12)), int(rng.integers(0, height - 12))
+        box = np.array([x1, y1, rng.integers(x1 + 10, width), rng.integers(y1 + 10, height)])
+        pixels = rendering(box, (height, width))
+        image = store_image(pixels, open_image(pixels, recipe), "npy", recipe)
+        seen = extent(np.load(io.BytesIO(image.data)))
+        value = {"boxes": [box.tolist()], "labels": [0]}
+        data, _ = store_extra(Extra("boxes", "boxes"), value, Frame((height, width)), image.geometry, recipe)
+        found = np.array(json.loads(data)["boxes"]).reshape(-1, 4)
+        if seen is not None and len(found):
+            assert np.abs(found[0] - seen).max() <= 1
+            compared += 1
+    assert compared > 0.9 * count
 
 
 @pytest.fixture(scope="module")
