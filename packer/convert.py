@@ -25,13 +25,15 @@ from packer.runners import SerialRunner, stop_runner
 from packer.scan import scan
 from packer.sinks.base import StoreTarget
 from packer.sinks.tar import TarSink
+from packer.sources.base import Spooling
 from packer.sources.classes import known_classes
 from packer.sources.dataset import PythonDataset, wrap_dataset
 from packer.sources.detect import detect
-from packer.sources.metadata import Metadata
 from packer.sources.refs import SPOOL, RefTable
 from packer.sources.store import Stores
+from packer.sources.text import Documents
 from packer.split import divide
+from packer.tokens.window import of_text, with_unit
 from packer.unit import SplitJob
 from packer_reader.errors import PackerError, UsageError, WorkerError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
@@ -72,7 +74,8 @@ def build(
     job = job or Job()
     paths = [source] if isinstance(source, str) else list(source)
     known = known_classes(job.classes) if job.classes else ()
-    origin = detect(paths, job.source_type, known, job.fields)
+    text = (recipe if isinstance(recipe, Recipe) else recipe[0]).text if recipe else None
+    origin = detect(paths, job.source_type, known, job.fields, text)
     return _make(origin, paths, target, recipe, job)
 
 
@@ -113,6 +116,10 @@ def write(
 
 def _make(origin: Source, paths: list[str], target: str, recipe: Recipe | Sequence[Recipe], job: Job) -> Report:
     recipes = several_sizes([recipe] if isinstance(recipe, Recipe) else list(recipe))
+    if isinstance(origin, Documents):
+        recipes = [of_text(recipes, origin.text)]
+    elif recipes[0].text is not None:
+        raise UsageError(f"options about text are given, and the source is {origin.type}: leave them out")
     if target.rstrip("/").endswith(".lmdb"):
         recipes = [replace(each, container="lmdb") for each in recipes]
     # Links are resolved once, so that staging lies beside what is really replaced.
@@ -151,18 +158,13 @@ class _Build:
 
 def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, run: Run) -> dict[str, list[Manifest]]:
     """Every store of the build, whole but not published; their manifests by size."""
-    if isinstance(source, PythonDataset):
-        source = source.stored_at(staging.path / "dataset.pickle")
-    listing = scan(source, staging.refs, job)
-    if isinstance(source, Stores):
-        source.check(recipes[0])
-    if isinstance(source, Metadata):
-        source = source.spooled_at(staging.refs / SPOOL)
+    source, listing = _listed(source, staging, recipes[0], job)
+    recipes = [with_unit(recipe, listing.bytes, listing.found) for recipe in recipes]
     whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, _versions(recipes[0]))
     run.ended("scan")
-    check_fields(
-        listing.extras, choose_codec(recipes[0], listing.suffixes), labelled=listing.labelled, meta=recipes[0].meta
-    )
+    if recipes[0].text is None:
+        codec = choose_codec(recipes[0], listing.suffixes)
+        check_fields(listing.extras, codec, labelled=listing.labelled, meta=recipes[0].meta)
     asked = [recipe.to_json() for recipe in recipes]
     staging.agree(
         {
@@ -197,12 +199,22 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     return stores
 
 
+def _listed(source: Source, staging: Staging, recipe: Recipe, job: Job) -> tuple[Source, Listing]:
+    """A source's listing, and the source as workers get it."""
+    if isinstance(source, PythonDataset):
+        source = source.stored_at(staging.path / "dataset.pickle")
+    listing = scan(source, staging.refs, job)
+    if isinstance(source, Stores):
+        source.check(recipe)
+    return (source.spooled_at(staging.refs / SPOOL) if isinstance(source, Spooling) else source), listing
+
+
 def _plan_reuse(whole: _Build) -> None:
     """Find what can be copied from an earlier store, if one is given."""
     earlier, listing = whole.job.reuse, whole.listing
     if earlier is None:
         return
-    if listing.extras or listing.type in _WHOLE_SAMPLES:
+    if listing.extras or listing.type in _WHOLE_SAMPLES or listing.type == "text":
         names = ", ".join(extra.name for extra in listing.extras) or "labels in files of their own"
         raise UsageError(f"--reuse copies images and labels, this source has other fields ({names}): leave it out")
     for recipe in whole.recipes:
@@ -292,6 +304,8 @@ def _sink(target: StoreTarget) -> Sink:
 def _versions(recipe: Recipe) -> dict[str, str]:
     """Of everything that shapes bytes; `conversion` rises when this package makes other pixels of the same file."""
     packages = ["numpy", "opencv-python", "opencv-python-headless", "packer-data", "pillow", "simplejpeg", "torch"]
+    if recipe.text is not None:
+        packages = ["numpy", "packer-data", *([] if recipe.text.tokenizer == "bytes" else [recipe.text.tokenizer])]
     found = {name: _version(name) for name in packages + (["lmdb"] if recipe.container == "lmdb" else [])}
     return {name: text for name, text in found.items() if text} | {"machine": platform.machine(), "conversion": "1"}
 

@@ -67,9 +67,9 @@ class Lane:
     def take(self, unit: int) -> list[ShardPlan]:
         """Take the next unit in order; returns shards that can be assembled now."""
         done = self.journal.units[unit]
-        self.left[unit] = done.written
+        self.left[unit] = done.samples
         plans = self.sink.take(done)
-        if self.sink.moves_data or not done.written:
+        if self.sink.moves_data or not done.samples:
             self._forget(unit)
         return plans
 
@@ -164,7 +164,9 @@ class Drive:
             unit = self._todo.popleft()
             wanted = [number for number, lane in enumerate(self.lanes) if unit not in lane.journal.units]
             crashed = self._crashed.get(unit, frozenset())
-            self._flying[self.executor.submit(convert_unit, jobs, wanted, unit, crashed)] = _Task(unit=unit)
+            task = _Task(unit=unit)
+            careful = task in self._deaths
+            self._flying[self.executor.submit(convert_unit, jobs, wanted, unit, crashed, careful=careful)] = task
 
     def _collect(self) -> None:
         for future in wait(self._flying, return_when=FIRST_COMPLETED).done:

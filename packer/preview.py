@@ -14,9 +14,9 @@ from packer.fields import stored_as
 from packer.recipe import choose_codec, several_sizes
 from packer.resources import fitted, planned_workers
 from packer.scan import scan
+from packer.sources.base import Spooling
 from packer.sources.classes import known_classes
 from packer.sources.detect import detect
-from packer.sources.metadata import Metadata
 from packer.sources.refs import SPOOL, RefTable
 from packer.split import divide
 from packer.unit import SplitJob
@@ -118,7 +118,7 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
     with tempfile.TemporaryDirectory(prefix="packer-plan-") as name:
         folder = Path(name)
         listing = scan(source, folder / "refs", job)
-        if isinstance(source, Metadata):
+        if isinstance(source, Spooling):
             source = source.spooled_at(folder / "refs" / SPOOL)
         refs = RefTable(folder / "refs")
         splits = divide(recipe, listing, refs) if len(refs) else []

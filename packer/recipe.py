@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
+from packer.text import Text
 from packer_reader.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Recipe:
     max_pixels: int = 1 << 27
     """Larger images are skipped, by their header, before anything is allocated."""
     unit: int = UNIT
+    """Samples that are converted, and resumed, together; of documents as many as make a window."""
+    text: Text | None = None
+    """How text becomes tokens; with a source of text."""
 
     def __post_init__(self) -> None:
         choosable = {"container": Container, "fit": Fit, "encode": Encode, "source_names": SourceNames}
@@ -169,6 +173,7 @@ class Recipe:
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON keeps it; two equal recipes give equal documents."""
         document: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        document["text"] = self.text.to_json() if self.text is not None else None
         return document
 
     @classmethod
@@ -177,6 +182,7 @@ class Recipe:
         lists = {
             "resize": tuple(document["resize"]) if document["resize"] else None,
             "sizes": tuple(tuple(size) for size in document["sizes"]),
+            "text": Text.from_json(document["text"]) if document.get("text") else None,
             **{name: tuple(map(tuple, document.get(name, []))) for name in ("label_map", "check_labels")},
         }
         return cls(**{**document, **lists})

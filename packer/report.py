@@ -22,6 +22,8 @@ class Report:
     store: str
     found: int
     written: int
+    samples: int
+    """Of the stores; other than `written` where documents were packed to sequences."""
     skipped: int
     records: int
     bytes: int
@@ -51,7 +53,7 @@ class Report:
             "found": self.found,
             "written": self.written,
             "skipped": self.skipped,
-            "samples": self.written,
+            "samples": self.samples,
             "records": self.records,
             "bytes": self.bytes,
             "shards": self.shards,
@@ -89,6 +91,7 @@ def make_report(store: str, sizes: Mapping[str, list[Manifest]], run: Run) -> Re
         store=store,
         found=counts["found"],
         written=counts["written"],
+        samples=sum(m.samples for m in first),
         skipped=counts["skipped"],
         records=sum(m.records for m in every),
         bytes=sum(m.bytes for m in every),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from packer.sources.base import Source
     from packer.stored import Facts
 
-__all__ = ["SplitJob", "UnitDone", "convert_unit", "open_sample", "some_refs"]
+__all__ = ["SplitJob", "UnitDone", "convert_unit", "open_sample", "some_refs", "unit_refs"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class SplitJob:
     @property
     def suffixes(self) -> tuple[str, ...]:
         """Fields in stored order."""
+        if self.recipe.text is not None:
+            packed = ("tokens.npy", "cu_seqlens.npy", "n_valid.npy")
+            kept = ("txt",) if self.recipe.text.keep_text else ()
+            return packed if self.recipe.text.pack != "none" else ("tokens.npy", *kept)
         label = ("cls",) if self.labelled else ()
         extras = [extra.suffix for extra in self.extras]
         return (self.codec, *label, *extras, *(("json",) if self.recipe.meta else ()))
@@ -82,7 +86,7 @@ class SplitJob:
     def name(self, key: int) -> str:
         """The source name of a key."""
         unit = key // self.recipe.unit
-        return _refs(self, unit)[key - unit * self.recipe.unit].name
+        return unit_refs(self, unit)[key - unit * self.recipe.unit].name
 
     def data_path(self, unit: int) -> Path:
         """The unit's fragment."""
@@ -110,6 +114,10 @@ class UnitDone:
     """Bytes and checksum of the fragment."""
     rows: tuple[int, int]
     """Bytes and checksum of the rows."""
+    samples: int
+    """Of the store in the fragment; other than `written` where documents were packed to sequences."""
+    records: int
+    """Samples or blocks of them in a tar, values of LMDB."""
     problem: str | None = None
     """The first skipped sample, in words."""
     reused: int = 0
@@ -164,7 +172,12 @@ class _Rows:
 
 
 def convert_unit(
-    jobs: Sequence[SplitJob], wanted: Sequence[int], unit: int, crashed: frozenset[int] = frozenset()
+    jobs: Sequence[SplitJob],
+    wanted: Sequence[int],
+    unit: int,
+    crashed: frozenset[int] = frozenset(),
+    *,
+    careful: bool = False,
 ) -> list[UnitDone]:
     """Convert one unit; bad samples are recorded, never raised.
 
@@ -173,6 +186,7 @@ def convert_unit(
         wanted: numbers of the jobs whose files are to be written.
         unit: number of the unit.
         crashed: keys whose conversion has killed a process twice; they are skipped.
+        careful: whether a process has died at this unit.
 
     Returns:
         What was done, per wanted job.
@@ -181,7 +195,11 @@ def convert_unit(
         OSError: the staging folder cannot be written.
     """
     first = jobs[0]
-    keys, refs = first.plan.keys(unit).tolist(), _refs(first, unit)
+    if first.recipe.text is not None:
+        from packer.tokens.unit import convert_documents  # noqa: PLC0415 - pictures need none of it
+
+        return [convert_documents(jobs[number], unit, crashed, careful=careful) for number in wanted]
+    keys, refs = first.plan.keys(unit).tolist(), unit_refs(first, unit)
     problems, first_problem = list[Problem](), None
     rows = [_Rows() for _ in wanted]
     earlier = [_Earlier(job, refs) if job.reuse is not None else None for job in jobs]
@@ -272,6 +290,8 @@ def _finish(job: SplitJob, fragment: Fragment, rows: _Rows, whole: _Shared) -> U
         skipped=len(problems),
         source_bytes=whole.source_bytes,
         name_bytes=len(arrays["name.bytes"]),
+        samples=len(rows.refs),
+        records=len(rows.refs),
         data=(fragment.bytes, fragment.checksum.intdigest()),
         rows=noted(frame),
         problem=whole.first,
@@ -288,7 +308,8 @@ def some_refs(job: SplitJob, places: npt.NDArray[np.int64]) -> list[Ref]:
     return table.some(places)
 
 
-def _refs(job: SplitJob, unit: int) -> list[Ref]:
+def unit_refs(job: SplitJob, unit: int) -> list[Ref]:
+    """Refs of a unit, in their order."""
     return some_refs(job, job.plan.refs(unit))
 
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from packer_reader.device import DevicePrefetcher, Normalize
     from packer_reader.errors import PackerError
     from packer_reader.mapdataset import MapDataset
+    from packer_reader.ragged import Ragged
     from packer_reader.shuffle import shuffle_quality
     from packer_reader.stores.base import Store
     from packer_reader.stores.open import open_store
+    from packer_reader.tokens import document_ids, position_ids
 
     open = open_store  # noqa: A001 - packer_reader.open reads as it should
 
@@ -34,12 +36,15 @@ __all__ = [
     "MapDataset",
     "Normalize",
     "PackerError",
+    "Ragged",
     "RandomResizedCrop",
     "Resize",
     "Store",
     "StreamDataset",
     "__version__",
+    "document_ids",
     "loader",
+    "position_ids",
     "shuffle_quality",
 ]
 # `open` is public too, but no star import may put it in place of the builtin.
@@ -51,12 +56,15 @@ _HOMES = {
     "MapDataset": "packer_reader.mapdataset",
     "Normalize": "packer_reader.device",
     "PackerError": "packer_reader.errors",
+    "Ragged": "packer_reader.ragged",
     "RandomResizedCrop": "packer_reader.crops",
     "Resize": "packer_reader.crops",
     "Store": "packer_reader.stores.base",
     "StreamDataset": "packer_reader.dataset",
+    "document_ids": "packer_reader.tokens",
     "loader": "packer_reader.dataloader",
     "open": "packer_reader.stores.open",
+    "position_ids": "packer_reader.tokens",
     "shuffle_quality": "packer_reader.shuffle",
 }
 

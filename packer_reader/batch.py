@@ -14,10 +14,13 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from packer_reader.decode import as_picture
 from packer_reader.errors import BatchError, UsageError
 from packer_reader.fill import Column, Drawn, Encoded, Others, Pictures, Threads
+from packer_reader.format.fields import ROWS
 from packer_reader.handle import Handle
 from packer_reader.packed import Packed
 from packer_reader.pixels import Stored
+from packer_reader.sequences import Filler, SequenceStore
 from packer_reader.stores.base import Spans
+from packer_reader.tokens import Bounds, Lengths, Sequences
 from packer_reader.view import PICTURES
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "BatchReader", "BatchTuple", "guarded", "one_sample"]
 
+Direct = Sequences | Bounds | Filler
+"""Fields that are read straight from memory."""
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
@@ -68,7 +73,12 @@ class BatchReader:
     """Reads batches of one store in one view."""
 
     def __init__(
-        self, store: Store, view: View, seed: int, threads: int = 1, cached: Mapping[str, PixelSource] | None = None
+        self,
+        store: Store | SequenceStore,
+        view: View,
+        seed: int,
+        threads: int = 1,
+        cached: Mapping[str, PixelSource] | None = None,
     ) -> None:
         """Check that the view fits the store.
 
@@ -92,12 +102,22 @@ class BatchReader:
         columns = {f.name for f in fields if f.kind in {"label", "number"} and f.name in store.columns}
         self._cached = cached or {}
         elsewhere = columns | self._cached.keys()
-        self._read = [place for place, f in zip(places, fields, strict=True) if f.name not in elsewhere]
-        self._fields = [Column(f) if f.name in columns else self._field(f) for f in fields]
+        wanted = [place for place, f in zip(places, fields, strict=True) if f.name not in elsewhere]
+        self._fields = [
+            Column(f) if f.name in columns else self._field(f, place) for place, f in zip(places, fields, strict=True)
+        ]
+        direct = {f.name for f, made in zip(fields, self._fields, strict=True) if isinstance(made, Direct)}
+        self._read = [place for place in wanted if store.manifest.fields[place].name not in direct]
+        """Places of the fields that are read as bytes and then decoded."""
+        self._wanted = wanted
         self._names = [view.names(f) for f in fields]
 
-    def _field(self, field: FieldSpec) -> Pictures | Drawn | Others:
+    def _field(self, field: FieldSpec, place: int) -> Pictures | Drawn | Others | Lengths | Direct:
         view = self.view
+        tokens = self._of_tokens(field, place)
+        if tokens is not None or isinstance(self.store, SequenceStore):
+            assert tokens is not None
+            return tokens
         if field.kind == "boxes" and view.decode != "bytes":
             return Drawn(self.store, field, view, self._seed)
         if field.kind not in PICTURES or view.decode == "bytes":
@@ -121,10 +141,23 @@ class BatchReader:
         source = self._cached.get(field.name) or Stored(self.store, field)
         return Pictures(source, field, view, self._seed, ways)
 
+    def _of_tokens(self, field: FieldSpec, place: int) -> Lengths | Direct | None:
+        """A field of text; None for any other."""
+        if isinstance(self.store, SequenceStore):
+            return self.store.filler(field, self.view.dtype)
+        if self.view.decode == "bytes":
+            return None
+        if field.codec == ROWS:
+            sequences = field.kind == "tokens"
+            return (
+                Sequences(self.store, field, place, self.view.dtype) if sequences else Bounds(self.store, field, place)
+            )
+        return Lengths(self.store, field, self.view.dtype) if field.kind == "tokens" else None
+
     def announce(self, numbers: Ints) -> None:
         """Let the system fetch what `read` will want, int64 (n,) in stored order, all at once."""
-        if self._read:
-            self.store.announce(numbers, self._read)
+        if self._wanted:
+            self.store.announce(numbers, self._wanted)
 
     def arrays(self, count: int) -> list[tuple[str, Any, tuple[int, ...]]]:
         """What of a batch of so many samples has one dtype and shape: name, dtype and shape in memory."""
@@ -172,7 +205,7 @@ class BatchReader:
             if isinstance(field, Column):
                 arrays[names[0]][...] = self.store.columns.numbers(field.field.name)[numbers]
                 continue
-            if isinstance(field, Pictures) and not field.source.read:
+            if isinstance(field, Direct) or (isinstance(field, Pictures) and not field.source.read):
                 one = Encoded(numbers, [], [], epoch)
             else:
                 one = Encoded(numbers, spans.views[place], spans.crcs[place], epoch)

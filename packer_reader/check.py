@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from packer_reader.decode import decode_field
 from packer_reader.errors import DamageError, NotAStoreError, StoreError
+from packer_reader.format.array import ARRAY_HEADER
 from packer_reader.format.digest import ContentDigest
 from packer_reader.format.names import MANIFEST, SHARDS, key_text
 from packer_reader.format.record import parse_value
@@ -25,6 +26,8 @@ from packer_reader.stores.open import bare_store, has_manifest, read_manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import numpy.typing as npt
 
     from packer_reader.format.index import Index
     from packer_reader.stores.base import Store
@@ -215,14 +218,33 @@ def _container(store: Store, shard: int, index: Index) -> Iterator[Finding]:
     except (tarfile.TarError, StoreError, OSError) as error:
         yield Finding(name, f"cannot be read as {store.manifest.kind} ({error})")
         return
-    expected = [member_name(int(key), suffix) for key in index.key for suffix in store.manifest.suffixes]
+    suffixes = store.manifest.suffixes
+    expected = [member_name(int(key), suffix) for key in _records(store, index) for suffix in suffixes]
     if names != expected:
         yield Finding(name, "does not hold the members that its index lists, in their order")
     if store.manifest.kind == "tar":
-        sizes = index.size.astype(np.int64)
+        sizes = _member_sizes(store, index)
         total = sum(member_size(size) for size in sizes.ravel().tolist()) + len(END)
         if total != store.shard_bytes(shard):
             yield Finding(name, "has gaps between its members")
+
+
+def _records(store: Store, index: Index) -> npt.NDArray[Any]:
+    """Keys of the records that an index is about, in order."""
+    if not store.manifest.stacked:
+        return index.key
+    assert index.value is not None
+    return index.value[np.flatnonzero(np.diff(index.value, prepend=index.value[:1] + np.uint64(1)))]
+
+
+def _member_sizes(store: Store, index: Index) -> npt.NDArray[Any]:
+    """Bytes of all members of a tar, (fields, records)."""
+    sizes = index.size.astype(np.int64)
+    if not store.manifest.stacked:
+        return sizes
+    assert index.value is not None
+    starts = np.flatnonzero(np.diff(index.value, prepend=index.value[:1] + np.uint64(1)))
+    return np.asarray(np.add.reduceat(sizes, starts, axis=1) + ARRAY_HEADER)
 
 
 def _tar_names(path: Path) -> list[str]:
@@ -239,5 +261,5 @@ def _lmdb_names(store: Store, shard: int, index: Index) -> list[str]:
     for row in rows.tolist():
         (value,) = store.holders(np.array([shard]), np.array([row]))
         for key, fields in parse_value(int(values[row]), value).items():
-            names += [member_name(key, suffix) for suffix in fields if low <= key <= high]
+            names += [member_name(key, suffix) for suffix in fields if low <= key <= high or store.manifest.stacked]
     return names

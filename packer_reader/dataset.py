@@ -21,6 +21,7 @@ from packer_reader.handle import drop_dead
 from packer_reader.iteration import Iteration
 from packer_reader.ranks import Share
 from packer_reader.sender import Sender
+from packer_reader.sequences import SequenceStore
 from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
 from packer_reader.stores.open import open_store
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from packer_reader.crops import Crop, HorizontalFlip
     from packer_reader.sender import Transport
     from packer_reader.skipping import OnError
+    from packer_reader.tokens import TokenDtype
 
 __all__ = ["StreamDataset"]
 
@@ -62,6 +64,8 @@ class StreamDataset(IterableDataset[Any]):
         rename: field name to the name in the batch.
         ragged: give images of different sizes as lists.
         with_id: add `id`, the sample numbers.
+        seq_len: read a store of documents (`--pack none`) as sequences of so many tokens.
+        dtype: of tokens: `int64`, or `stored` for the uint16 or uint32 that the store has.
         drop_last: leave a last global batch out that is not full.
         pad: fill it with the epoch's first samples, and add `valid`.
         rank: of this process; None asks torch.distributed, then the environment.
@@ -102,6 +106,8 @@ class StreamDataset(IterableDataset[Any]):
         rename: Mapping[str, str] | None = None,
         ragged: bool = False,
         with_id: bool = False,
+        seq_len: int | None = None,
+        dtype: TokenDtype = "int64",
         drop_last: bool = False,
         pad: bool = False,
         rank: int | None = None,
@@ -116,6 +122,7 @@ class StreamDataset(IterableDataset[Any]):
     ) -> None:
         self.store = open_store(path, split)
         check_transform(transform)
+        read = self.store if seq_len is None else SequenceStore(self.store, seq_len)
         view = View(
             decode=decode,
             crop=crop,
@@ -124,18 +131,19 @@ class StreamDataset(IterableDataset[Any]):
             rename=rename,
             ragged=ragged,
             with_id=with_id,
+            dtype=dtype,
         )
-        spec = order_of(self.store, shuffle_buffer, seed, lanes, block)
+        spec = order_of(read, shuffle_buffer, seed, lanes, block)
         if warm:
             read_all(self.store)
         cached = cached_pixels(cache, self.store, view, on_error)
-        self._reader = BatchReader(self.store, view, spec.seed, whole("threads", threads, 1, 1024), cached)
+        self._reader = BatchReader(read, view, spec.seed, whole("threads", threads, 1, 1024), cached)
         self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1, 2**40)
         tail = tail_of(self.batch_size, drop_last=drop_last, pad=pad)
         share = Share(rank, world_size)
         if rank is not None or world_size is not None:
             share.resolve()
-        self.course = Course(self.store.manifest.content_digest, spec, self.batch_size, tail, share)
+        self.course = Course(read.manifest.content_digest, spec, self.batch_size, tail, share)
         """Which samples come in which batch."""
         self.transform = transform
         weakref.finalize(self, drop_dead)  # a loader that is gone has left its slots mapped here

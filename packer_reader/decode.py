@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer_reader.errors import DamageError, MissingError
+from packer_reader.format.fields import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +44,8 @@ def decode_field(field: FieldSpec, data: bytes | memoryview) -> Any:
         return decode_image(as_picture(field), data)[..., 0]
     if field.codec == "npy":
         return _npy(field, data)
+    if field.codec == ROWS:
+        return _row(field, data)
     read: Callable[[bytes], Any] = _VALUES.get(field.kind) or _VALUES.get(field.codec, bytes)
     return read(bytes(data))
 
@@ -214,6 +217,14 @@ def _npy(field: FieldSpec, data: bytes | memoryview) -> npt.NDArray[Any]:
         return np.frombuffer(data, dtype, offset=start).reshape(shape)
     except ValueError as error:
         raise _damage(field, f"is no array ({error})") from None
+
+
+def _row(field: FieldSpec, data: bytes | memoryview) -> npt.NDArray[Any] | int:
+    """A sample's part of a block: an array of the field's shape, or a number."""
+    values = np.frombuffer(data, field.dtype)
+    if None not in field.shape and values.size != math.prod(s for s in field.shape if s is not None):
+        raise _damage(field, f"has {values.size} values, its shape is {field.shape}")
+    return values if field.shape else int(values[0])
 
 
 _PARSING = threading.Lock()

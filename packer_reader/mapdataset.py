@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 
 from packer_reader.arguments import check_transform, names
 from packer_reader.batch import Batch, BatchReader, one_sample
+from packer_reader.sequences import SequenceStore
 from packer_reader.stores.open import open_store
 from packer_reader.view import Decode, View
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from packer_reader.crops import Crop, HorizontalFlip
+    from packer_reader.tokens import TokenDtype
 
 __all__ = ["MapDataset"]
 
@@ -35,6 +37,8 @@ class MapDataset(Dataset[dict[str, Any]]):
         fields: names of the fields to give; others are not read.
         rename: field name to the name in the sample.
         with_id: add `id`, the sample number.
+        seq_len: read a store of documents (`--pack none`) as sequences of so many tokens.
+        dtype: of tokens: `int64`, or `stored` for the uint16 or uint32 that the store has.
 
     Raises:
         StoreError: the store cannot be read.
@@ -56,8 +60,11 @@ class MapDataset(Dataset[dict[str, Any]]):
         fields: Sequence[str] | None = None,
         rename: Mapping[str, str] | None = None,
         with_id: bool = False,
+        seq_len: int | None = None,
+        dtype: TokenDtype = "int64",
     ) -> None:
         self.store = open_store(path, split)
+        self._samples = self.store if seq_len is None else SequenceStore(self.store, seq_len)
         check_transform(transform)
         # Samples are given one by one: nothing has to have the same size, hence ragged.
         view = View(
@@ -68,8 +75,9 @@ class MapDataset(Dataset[dict[str, Any]]):
             rename=rename,
             ragged=True,
             with_id=with_id,
+            dtype=dtype,
         )
-        self._reader = BatchReader(self.store, view, 0)
+        self._reader = BatchReader(self._samples, view, 0)
         self._random = flip is not None or any(one is not None and one.random for one in view.crops.values())
         self.transform = transform
 
@@ -77,7 +85,7 @@ class MapDataset(Dataset[dict[str, Any]]):
         return f"MapDataset({self.store!r})"
 
     def __len__(self) -> int:
-        return len(self.store)
+        return len(self._samples)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[number] for number in range(len(self)))
@@ -87,7 +95,7 @@ class MapDataset(Dataset[dict[str, Any]]):
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Several samples by one read in stored order; DataLoader calls this with a whole batch."""
-        wanted = np.array([self.store.number(number) for number in numbers], np.int64)
+        wanted = np.array([self._samples.number(number) for number in numbers], np.int64)
         epoch = int(torch.randint(2**62, ())) if self._random else 0
         stored, places = np.unique(wanted, return_inverse=True)
         self._reader.announce(stored)

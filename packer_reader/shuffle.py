@@ -17,10 +17,14 @@ from packer_reader.stores.open import open_store
 if TYPE_CHECKING:
     import os
 
+    from packer_reader.sequences import SequenceStore
+
 __all__ = ["ShuffleQuality", "default_block", "order_of", "shuffle_quality"]
 
 
-def order_of(store: Store, shuffle_buffer: int | str, seed: int, lanes: int, block: int | None) -> OrderSpec:
+def order_of(
+    store: Store | SequenceStore, shuffle_buffer: int | str, seed: int, lanes: int, block: int | None
+) -> OrderSpec:
     """The order of a store.
 
     Args:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from packer_reader.crops import HorizontalFlip
 from packer_reader.errors import NotFoundError, UsageError
 from packer_reader.fill import tv_tensor
+from packer_reader.tokens import TokenDtype
 
 if TYPE_CHECKING:
     from packer_reader.crops import Crop
@@ -40,10 +41,14 @@ class View:
     """Images of different sizes as a list instead of an error."""
     with_id: bool = False
     """Add `id`, the sample numbers."""
+    dtype: TokenDtype = "int64"
+    """Of tokens: `int64`, or `stored` for the uint16 or uint32 that the store has."""
 
     def __post_init__(self) -> None:
         if self.decode not in get_args(Decode):
             raise UsageError(f"decode is {self.decode!r}, it must be one of {', '.join(get_args(Decode))}")
+        if self.dtype not in get_args(TokenDtype):
+            raise UsageError(f"dtype is {self.dtype!r}, it must be one of {', '.join(get_args(TokenDtype))}")
         if self.decode == "tv_tensors":
             tv_tensor("Image")
         for crop in self.crops.values():

@@ -132,7 +132,7 @@ def _lines(report: Report) -> list[str]:
     rate = report.written / max(report.seconds, 1e-9)
     lines = [
         (
-            f"{report.store}: {report.written:,} samples, {format_bytes(report.bytes)}, {report.seconds:.1f} s "
+            f"{report.store}: {report.samples:,} samples, {format_bytes(report.bytes)}, {report.seconds:.1f} s "
             f"({rate:,.0f} samples/s, {report.workers} workers)"
         ),
         f"found {report.found:,} = written {report.written:,} + skipped {report.skipped:,}",

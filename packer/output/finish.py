@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from packer.output.columns import ColumnFiles
+from packer.output.sequences import TokenStatistics
 from packer.output.statistics import Statistics
 from packer.rows import read_rows
 from packer.stored import public_name
@@ -29,6 +31,7 @@ from packer_reader.format.names import (
     column_file,
     line_text,
     shard_file,
+    tokenizer_file,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class StoreFacts:
 class _Totals:
     """What a pass over the rows of all units adds up."""
 
-    statistics: Statistics
+    statistics: Statistics | TokenStatistics
     digest: ContentDigest
     errors: Counter[str]
     reencoded: Counter[str] = field(default_factory=Counter)
@@ -87,11 +90,12 @@ def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone
     """
     folder, recipe = facts.target.folder, facts.target.job.recipe
     written = sum(done.written for done in journal.units.values())
+    samples = sum(done.samples for done in journal.units.values())
     skipped = sum(done.skipped for done in journal.units.values()) + len(facts.problems)
-    if not written:
+    if not samples:
         reason = f"none of the {skipped} samples could be converted (the first: {_first(facts, journal)})"
         raise SourceError(f"{reason}: no store was written")
-    totals = _pass_over_rows(facts, journal, written)
+    totals = _pass_over_rows(facts, journal, samples)
     _write_shard_table(folder, recipe.container, shards)
     _write_lists(facts, shards)
     listing = facts.listing
@@ -99,8 +103,8 @@ def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone
         kind=recipe.container,
         prefix=facts.target.prefix,
         split=facts.split,
-        samples=written,
-        records=facts.records if facts.records is not None else written,
+        samples=samples,
+        records=facts.records if facts.records is not None else sum(done.records for done in journal.units.values()),
         shards=len(shards),
         bytes=totals.stored,
         fields=_fields(facts, totals),
@@ -128,11 +132,14 @@ def finish_store(facts: StoreFacts, journal: Journal, shards: Sequence[ShardDone
     return manifest
 
 
-def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Totals:
+def _pass_over_rows(facts: StoreFacts, journal: Journal, samples: int) -> _Totals:
     """Write the columns and errors.jsonl, and add up the rest."""
     folder, job = facts.target.folder, facts.target.job
+    text = job.recipe.text
     totals = _Totals(
-        Statistics(1 if job.recipe.gray else 3, job.recipe.bits, len(job.classes or ())),
+        TokenStatistics(text)
+        if text
+        else Statistics(1 if job.recipe.gray else 3, job.recipe.bits, len(job.classes or ())),
         ContentDigest(job.suffixes),
         Counter(problem.failure for problem in facts.problems),
     )
@@ -141,26 +148,17 @@ def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Total
         for problem in facts.problems:
             shown = replace(problem, name=public_name(problem.name, job.recipe.source_names))
             lines.write(canonical_json(shown.to_json()) + b"\n")
-        for rows in _all_rows(facts, journal):
+        for unit in _all_rows(facts, journal):
+            rows = totals.statistics.derived(unit)
             columns = columns or ColumnFiles(
-                folder, rows, written, sum(done.name_bytes for done in journal.units.values())
+                folder, rows, samples, sum(done.name_bytes for done in journal.units.values())
             )
             columns.add(rows)
             totals.digest.add(rows.index)
             totals.statistics.add(rows)
             totals.stored += int(rows.columns["bytes"].sum())
-            copied = facts.listing.type == "store"  # whose samples say what they were before that store
-            for codec, count in Counter([] if copied else rows.columns["source_codec"].tolist()).items():
-                if SOURCE_CODECS[codec] not in {job.codec, _WIDE.get((job.codec, job.recipe.bits))}:
-                    totals.reencoded[f"{SOURCE_CODECS[codec]}>{job.codec}"] += count
-            for extra in job.extras:
-                if extra.kind in {"mask", "depth"} and rows.columns[f"{extra.name}_bits"].size:
-                    widest = int(rows.columns[f"{extra.name}_bits"].max())
-                    totals.bits[extra.name] = max(totals.bits.get(extra.name, 8), widest)
-                if extra.kind == "image":
-                    for column, _ in extra.columns:
-                        known = totals.sides.get(column, []) + rows.columns[column].tolist()
-                        totals.sides[column] = [min(known), max(known)] if known else []
+            if job.recipe.text is None:
+                _add_pictures(facts, totals, rows)
             for line in rows.meta["problems"]:
                 lines.write(canonical_json(line) + b"\n")
                 totals.errors[line["class"]] += 1
@@ -168,6 +166,23 @@ def _pass_over_rows(facts: StoreFacts, journal: Journal, written: int) -> _Total
     columns.close()
     totals.columns = columns.kinds
     return totals
+
+
+def _add_pictures(facts: StoreFacts, totals: _Totals, rows: UnitRows) -> None:
+    """What only stores of pictures sum up."""
+    job = facts.target.job
+    copied = facts.listing.type == "store"  # whose samples say what they were before that store
+    for codec, count in Counter([] if copied else rows.columns["source_codec"].tolist()).items():
+        if SOURCE_CODECS[codec] not in {job.codec, _WIDE.get((job.codec, job.recipe.bits))}:
+            totals.reencoded[f"{SOURCE_CODECS[codec]}>{job.codec}"] += count
+    for extra in job.extras:
+        if extra.kind in {"mask", "depth"} and rows.columns[f"{extra.name}_bits"].size:
+            widest = int(rows.columns[f"{extra.name}_bits"].max())
+            totals.bits[extra.name] = max(totals.bits.get(extra.name, 8), widest)
+        if extra.kind == "image":
+            for column, _ in extra.columns:
+                known = totals.sides.get(column, []) + rows.columns[column].tolist()
+                totals.sides[column] = [min(known), max(known)] if known else []
 
 
 def _first(facts: StoreFacts, journal: Journal) -> str:
@@ -183,8 +198,10 @@ def _all_rows(facts: StoreFacts, journal: Journal) -> Iterator[UnitRows]:
 
 
 def _fields(facts: StoreFacts, totals: _Totals) -> tuple[FieldSpec, ...]:
-    job = facts.target.job
-    channels, statistics = 1 if job.recipe.gray else 3, totals.statistics
+    job, statistics = facts.target.job, totals.statistics
+    if isinstance(statistics, TokenStatistics):
+        return statistics.fields()
+    channels = 1 if job.recipe.gray else 3
     largest = (statistics.max_height, statistics.max_width, channels)
     shape = largest if statistics.same_size else (None, None, channels)
     fields = [FieldSpec("image", "image", job.codec, job.codec, job.recipe.dtype, shape, largest)]
@@ -222,6 +239,8 @@ def _write_shard_table(folder: Path, container: str, shards: Sequence[ShardDone]
 
 def _write_lists(facts: StoreFacts, shards: Sequence[ShardDone]) -> None:
     folder, job = facts.target.folder, facts.target.job
+    if job.recipe.text is not None and job.recipe.text.file:
+        shutil.copyfile(job.recipe.text.file, folder / tokenizer_file(job.recipe.text.tokenizer))
     if job.classes is not None:
         text = "".join(f"{line_text(name)}\n" for name in job.classes)
         (folder / CLASSES).write_text(text, encoding="utf-8")
@@ -239,6 +258,8 @@ def _write_lists(facts: StoreFacts, shards: Sequence[ShardDone]) -> None:
 def _hash_files(folder: Path, columns: Mapping[str, str], facts: StoreFacts) -> dict[str, dict[str, Any]]:
     names = [ERRORS, SHARDS, *(column_file(name) for name in columns)]
     names += [CLASSES] if facts.target.job.classes is not None else []
+    text = facts.target.job.recipe.text
+    names += [tokenizer_file(text.tokenizer)] if text is not None and text.file else []
     names.append(DATA_FILE if facts.target.job.recipe.container == "lmdb" else INFO)
     return {name: _hash_file(folder / name) for name in sorted(names)}
 

@@ -35,6 +35,10 @@ class Statistics:
         self.same_size = True
         self._first: tuple[int, int] | None = None
 
+    def derived(self, rows: UnitRows) -> UnitRows:
+        """The unit's rows; nothing follows from those before."""
+        return rows
+
     def add(self, rows: UnitRows) -> None:
         """Take the next unit."""
         heights, widths = rows.columns["height"], rows.columns["width"]

@@ -51,7 +51,10 @@ class Cutter:
     _runs: list[Run] = field(default_factory=list)
 
     def feed(self, unit: int, lengths: npt.NDArray[Any]) -> list[ShardPlan]:
-        """Take the next unit's samples; returns the shards that are now complete."""
+        """Take the next unit's samples; returns the shards that are now complete.
+
+        Of a block of samples the first has the length of all and the others have none, so that none is cut off it.
+        """
         ends = np.cumsum(lengths.astype(np.int64))
         done, first, before = [], 0, 0
         while first < len(ends):
@@ -62,8 +65,9 @@ class Cutter:
                 first, before = stop, int(ends[stop - 1])
             elif not self._runs:
                 self.oversized += 1
-                self._runs.append(Run(unit, first, first + 1))
-                first, before = first + 1, int(ends[first])
+                stop = int(np.searchsorted(ends, ends[first], "right"))  # with samples that have no length of their own
+                self._runs.append(Run(unit, first, stop))
+                first, before = stop, int(ends[first])
                 self._used = self.capacity
             if first < len(ends):
                 done += self.close()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.checksum import Checksum
+from packer_reader.format.array import ARRAY_HEADER, array_header
 from packer_reader.format.record import PACK_BELOW, PACK_TARGET, encode_sample, pack_samples
 from packer_reader.format.tar import BLOCK, member_header, member_name, member_size
 
@@ -38,6 +39,8 @@ class Fragment:
         self._offsets: list[list[int]] = []
         self._sizes: list[list[int]] = []
         self._crcs: list[list[int]] = []
+        self._blocks: list[int] = []
+        """Of samples in blocks the keys of their records."""
         self.bytes = 0
         self.checksum = Checksum()
 
@@ -61,6 +64,35 @@ class Fragment:
         """
         raise NotImplementedError
 
+    def add_block(self, keys: Sequence[int], fields: Sequence[Sequence[Array]]) -> None:
+        """Append a record that holds a block of samples: per field an array, of which each sample has a row.
+
+        Args:
+            keys: of the samples, rising; the first is the record's.
+            fields: by field, what each sample has of it: arrays of one dtype, and of one shape or of one dimension.
+        """
+        headers, blobs = [], list[bytes]()
+        for rows in fields:
+            same = len({row.shape for row in rows}) == 1
+            shape = (len(rows), *rows[0].shape) if same and rows[0].ndim < 2 else (sum(map(len, rows)),)
+            headers.append(array_header(rows[0].dtype.str, shape))
+            blobs.append(headers[-1] + b"".join(row.tobytes() for row in rows))
+        starts = self._record(keys[0], blobs)
+        ends = [np.cumsum([row.nbytes for row in rows]).tolist() for rows in fields]
+        self._keys += keys
+        for place in range(len(keys)):
+            sizes = [rows[place].nbytes for rows in fields]
+            self._sizes.append(sizes)
+            self._offsets.append(
+                [start + ARRAY_HEADER + end[place] - size for start, end, size in zip(starts, ends, sizes, strict=True)]
+            )
+            self._crcs.append([zlib.crc32(rows[place].tobytes()) for rows in fields])
+        self._blocks += [keys[0]] * len(keys)
+
+    def _record(self, key: int, blobs: Sequence[bytes]) -> list[int]:
+        """Append a block's record; returns where each field begins, as its samples' offsets count."""
+        raise NotImplementedError
+
     def arrays(self) -> dict[str, Array]:
         """Index rows relative to the fragment; per-field arrays are (fields, n)."""
         fields = len(self._suffixes)
@@ -68,7 +100,8 @@ class Fragment:
         def by_field(rows: list[list[int]], dtype: str) -> Array:
             return np.array(rows, dtype).reshape(-1, fields).T
 
-        return {
+        blocks = {"value": np.array(self._blocks, "<u8")} if self._blocks else {}
+        return blocks | {
             "key": np.array(self._keys, "<u8"),
             "offset": by_field(self._offsets, "<u8"),
             "size": by_field(self._sizes, "<u4"),
@@ -103,14 +136,22 @@ class TarFragment(Fragment):
 
     def add(self, key: int, blobs: Sequence[bytes], crc: int | None = None) -> None:
         """Append the members of one sample."""
+        self._note(key, self._record(key, blobs), blobs, crc)
+
+    def add_block(self, keys: Sequence[int], fields: Sequence[Sequence[Array]]) -> None:
+        """Append the members of a block; see `Fragment.add_block`. All of their length counts for its first sample."""
+        super().add_block(keys, fields)
+        self._lengths += [0] * (len(keys) - 1)
+
+    def _record(self, key: int, blobs: Sequence[bytes]) -> list[int]:
         parts, offsets, place = [], [], self.bytes
         for suffix, blob in zip(self._suffixes, blobs, strict=True):
             parts += [member_header(member_name(key, suffix), len(blob)), blob, bytes(-len(blob) % BLOCK)]
             offsets.append(place + BLOCK)
             place += member_size(len(blob))
-        self._note(key, offsets, blobs, crc)
         self._lengths.append(place - self.bytes)
         self._write(*parts)
+        return offsets
 
     def arrays(self) -> dict[str, Array]:
         """Index rows, and `length`: bytes of each sample's members."""
@@ -151,6 +192,11 @@ class LmdbFragment(Fragment):
         self._value(self._held[0][0], value, len(self._held))
         self._held, self._held_bytes = [], _EMPTY_PACK
 
+    def _record(self, key: int, blobs: Sequence[bytes]) -> list[int]:
+        encoded, offsets = encode_sample(self._suffixes, blobs)
+        self._value(key, encoded, 0)
+        return offsets
+
     def _value(self, key: int, value: bytes, samples: int) -> None:
         self._value_keys.append(key)
         self._value_sizes.append(len(value))
@@ -160,7 +206,7 @@ class LmdbFragment(Fragment):
     def arrays(self) -> dict[str, Array]:
         """Index rows with `value`, and the values themselves: `value.key`, `value.size`."""
         extra = {
-            "value": np.array(self._values, "<u8"),
+            "value": np.array(self._values or self._blocks, "<u8"),
             "value.key": np.array(self._value_keys, "<u8"),
             "value.size": np.array(self._value_sizes, "<u8"),
         }

@@ -101,7 +101,7 @@ class LmdbSink:
         settled, job = set(), self._target.job
         for unit, done in journal.units.items():
             if (
-                not done.written
+                not done.samples
                 or int(read_rows(job.rows_path(unit), job.suffixes).arrays["value.key"][-1]) <= self._last
             ):
                 settled.add(unit)
@@ -113,7 +113,7 @@ class LmdbSink:
         rows = read_rows(job.rows_path(done.unit), job.suffixes)
         keys = rows.arrays["value.key"]
         self._records += len(keys)
-        if done.written and int(keys[-1]) > self._last:
+        if done.samples and int(keys[-1]) > self._last:
             data = memoryview(job.data_path(done.unit).read_bytes())
             ends = np.cumsum(rows.arrays["value.size"].astype(np.int64))
             starts = ends - rows.arrays["value.size"].astype(np.int64)
@@ -125,7 +125,7 @@ class LmdbSink:
             for batch in _batches(items):
                 self._append(batch)
             self._last = int(keys[-1])
-        return self._cutter.feed(done.unit, np.ones(done.written, np.int64))
+        return self._cutter.feed(done.unit, np.ones(done.samples, np.int64))
 
     def _append(self, batch: list[Item]) -> None:
         self._reserve(sum(len(value) for _, value in batch))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
+    from pathlib import Path
 
     from packer.fields import Extra
     from packer.sample import Problem, RawSample, Ref
     from packer.sources.refs import RefWriter
 
-__all__ = ["Expecting", "Listing", "Source"]
+__all__ = ["Expecting", "Listing", "Source", "Spooling"]
 
 
 @dataclass
@@ -54,6 +55,14 @@ class Expecting(Protocol):
 
     def expect(self, refs: Sequence[Ref]) -> None:
         """These are read next."""
+
+
+@runtime_checkable
+class Spooling(Protocol):
+    """A source that keeps samples in the staging folder while it is listed."""
+
+    def spooled_at(self, path: Path) -> Source:
+        """The same for workers: what was kept lies in this file, if there was anything."""
 
 
 class Source(Protocol):

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from packer.fields import ExtraKind
     from packer.sources.lists import Column, Row
 
-__all__ = ["LABELS", "Chosen", "choose"]
+__all__ = ["IMAGES", "LABELS", "Chosen", "choose"]
 
-_IMAGES = ("file_name", "path", "image", "image_path", "filename", "filepath", "img")
+IMAGES = ("file_name", "path", "image", "image_path", "filename", "filepath", "img")
+"""Columns that are taken for the image's path."""
 LABELS = ("label", "class", "category", "target")
 """Columns that are taken for the label."""
 _KINDS = ("image", "label", *(kind for kind in EXTRA_KINDS if kind != "image"))
@@ -94,8 +95,8 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
             )
     named = {column for _, _, column in wanted}
     images = [column for name, _, column in wanted if name == "image"] or sorted(
-        (column for column in columns if column.lower() in _IMAGES and column not in named),
-        key=lambda column: _IMAGES.index(column.lower()),
+        (column for column in columns if column.lower() in IMAGES and column not in named),
+        key=lambda column: IMAGES.index(column.lower()),
     )
     images = images or [column for column in columns if columns[column].kind == "bytes"]
     if not images:

@@ -18,8 +18,11 @@ from packer.sources.lists import LISTS
 from packer.sources.metadata import Metadata
 from packer.sources.pairs import Pairs, pair_folders
 from packer.sources.store import Stores, open_stores
+from packer.sources.text import Documents, text_suffix
+from packer.sources.textual import holds_text
 from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON, is_junk, suffix_of
 from packer.sources.walk import root_of
+from packer.text import Text
 from packer_reader.errors import SampleError, SourceError, UsageError
 from packer_reader.format.names import MANIFEST
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "detect"]
 
-TYPES = ("imagefolder", "coco", "metadata", "pairs", "sidecars", "store", "voc", "webdataset", "yolo")
+TYPES = ("imagefolder", "coco", "metadata", "pairs", "sidecars", "store", "text", "voc", "webdataset", "yolo")
 _SINGLE = {
     "coco": "one annotation file, or a folder with annotations/instances_*.json",
     "metadata": "one list, or a folder with metadata.csv",
@@ -46,7 +49,11 @@ _METADATA = tuple(f"metadata{suffix}" for suffix in (".csv", ".jsonl", ".parquet
 
 
 def detect(
-    paths: Sequence[str], forced: str | None = None, known: tuple[str, ...] = (), fields: tuple[str, ...] = ()
+    paths: Sequence[str],
+    forced: str | None = None,
+    known: tuple[str, ...] = (),
+    fields: tuple[str, ...] = (),
+    text: Text | None = None,
 ) -> Source:
     """The source at one or several paths.
 
@@ -55,6 +62,7 @@ def detect(
         forced: a type out of `TYPES`, instead of a guess; or `python:MODULE:ATTRIBUTE`, without paths.
         known: classes that keep their index.
         fields: `NAME=KIND:COLUMN` of a list.
+        text: what documents are made into, where anything was said about it: then the source is text.
 
     Raises:
         SourceError: nothing is there, or it is nothing that can be converted.
@@ -67,14 +75,23 @@ def detect(
     if not paths:
         raise UsageError("no source is given: name the folder that holds the images, then the output")
     paths = _places([path for pattern in paths for path in _expanded(pattern)])
-    found = _found(paths, forced, known, fields)
+    if forced in {None, "text"} and not fields and _is_text(paths, text, forced):
+        found: Source = Documents(tuple(paths), text or Text())
+    else:
+        found = _found(paths, forced, known, fields)
     if fields and not isinstance(found, Metadata):
         raise UsageError("--field names columns of a list, and the source is none: leave it out")
-    if known and isinstance(found, Stores | Pairs | Grouped):
+    if known and isinstance(found, Stores | Pairs | Grouped | Documents):
         raise UsageError(
             f"--classes gives classes an index, and a source of type {found.type} has none of its own: leave it out"
         )
     return found
+
+
+def _is_text(paths: Sequence[str], text: Text | None, forced: str | None) -> bool:
+    if forced == "text" or text is not None:
+        return True
+    return not any(_is_store(path) for path in paths) and all(holds_text(path, Text.field) for path in paths)
 
 
 def _found(paths: list[str], forced: str | None, known: tuple[str, ...], fields: tuple[str, ...]) -> Source:
@@ -266,8 +283,8 @@ def _check_place(path: str) -> None:
     if not place.is_dir() and place.name.lower().endswith(tuple(end.decode() for end in COMPRESSED)):
         raise SourceError(f"source {path!r}: {COMPRESSED_REASON}")
     known = (*LISTS, ".json", *(suffix.decode() for suffix in ARCHIVES))
-    if not place.is_dir() and place.suffix.lower() not in known:
+    if not place.is_dir() and place.suffix.lower() not in known and not text_suffix(place.name):
         raise SourceError(
             f"source {path!r} is a file: give the folder that holds the images, a .tar or .zip archive of it, a "
-            f"list ({' '.join(LISTS)}), or annotations (.json)"
+            f"list ({' '.join(LISTS)}), annotations (.json), or text (.txt, .jsonl, also .gz and .zst)"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CODECS", "KINDS", "SOURCE_CODECS", "FieldSpec"]
+__all__ = ["CODECS", "KINDS", "ROWS", "SOURCE_CODECS", "FieldSpec"]
 
 KINDS = frozenset(
     {
@@ -15,6 +15,7 @@ KINDS = frozenset(
         "points",
         "volume",
         "tokens",
+        "bounds",
         "text",
         "label",
         "number",
@@ -23,7 +24,9 @@ KINDS = frozenset(
         "bytes",
     }
 )
-CODECS = frozenset({"jpg", "png", "webp", "npy", "cls", "txt", "json", "msg"})
+CODECS = frozenset({"jpg", "png", "webp", "npy", "rows", "cls", "txt", "json", "msg"})
+ROWS = "rows"
+"""Codec of a field whose samples are rows of an array that a record holds for a block of them."""
 
 SOURCE_CODECS = (
     "other", "jpg", "png", "webp", "gif", "bmp", "dib", "tiff", "ppm", "avif", "jp2", "png16", "tiff16", "ppm16",
@@ -43,7 +46,7 @@ class FieldSpec:
     suffix: str
     """What stands behind the key in a member's name, and the key in an LMDB map."""
     codec: str
-    """How the bytes are decoded: the last part of the suffix."""
+    """How the bytes are decoded: the last part of the suffix; or `rows`, and the suffix ends in npy."""
     dtype: str
     """numpy name of the decoded elements, `uint8`; empty for text and json."""
     shape: tuple[int | None, ...] = ()

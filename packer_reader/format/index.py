@@ -34,7 +34,8 @@ class Index:
     crc: Array
     """u32 (fields, n): CRC-32 of the field's bytes."""
     value: Array | None = None
-    """u64 (n,): key of the LMDB value that holds the sample; None in a tar's index."""
+    """u64 (n,): key of the record (LMDB value, members of a tar) that holds the sample; None in a tar's index where
+    each sample is a record."""
 
     def __len__(self) -> int:
         return len(self.key)
@@ -50,7 +51,13 @@ def index_bytes(index: Index) -> bytes:
 
 
 def parse_index(
-    what: str, data: bytes | memoryview, suffixes: Sequence[str], *, samples: int, container: int | None
+    what: str,
+    data: bytes | memoryview,
+    suffixes: Sequence[str],
+    *,
+    samples: int,
+    container: int | None,
+    stacked: bool = False,
 ) -> Index:
     """Check an index against what the manifest says and view its columns.
 
@@ -61,6 +68,7 @@ def parse_index(
         samples: how many samples the shard has.
         container: bytes of the tar file, which every field must lie in; None for LMDB, whose values are checked as
             they are read.
+        stacked: whether records are blocks of samples.
 
     Raises:
         FormatError: with every way in which it differs.
@@ -69,7 +77,7 @@ def parse_index(
     fields = len(suffixes)
     expected = {"key": ("<u8", (samples,)), "offset": ("<u8", (fields, samples))}
     expected |= {"size": ("<u4", (fields, samples)), "crc": ("<u4", (fields, samples))}
-    if container is None:
+    if container is None or stacked:
         expected["value"] = ("<u8", (samples,))
     problems = []
     if list(frame.meta.get("suffixes", ())) != list(suffixes):

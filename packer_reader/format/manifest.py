@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from packer_reader.errors import FormatError, VersionError
-from packer_reader.format.fields import FieldSpec
+from packer_reader.format.fields import ROWS, FieldSpec
 from packer_reader.format.names import MANIFEST
 from packer_reader.format.problems import FORMAT, own_hash, problems
 
@@ -44,7 +44,7 @@ class Manifest:
     """The split's name; None when the data has none."""
     samples: int
     records: int
-    """LMDB values; equal to samples in a tar store."""
+    """LMDB values, or samples of a tar store; with blocks the blocks."""
     shards: int
     """Tar files, or index runs of an LMDB store."""
     bytes: int
@@ -65,7 +65,7 @@ class Manifest:
     source: Mapping[str, Any]
     """Type, files, bytes and listing digest of what was converted."""
     counts: Mapping[str, int]
-    """found, written, skipped."""
+    """found, written, skipped: samples of the source, which is documents where those were packed to sequences."""
     errors: Mapping[str, int]
     """Skipped samples by failure class."""
     reencoded: Mapping[str, int]
@@ -77,6 +77,11 @@ class Manifest:
     def field(self, name: str) -> FieldSpec | None:
         """The field of this name, or None."""
         return next((f for f in self.fields if f.name == name), None)
+
+    @property
+    def stacked(self) -> bool:
+        """Whether a record holds a block of samples, each of which is a row of its arrays."""
+        return self.fields[0].codec == ROWS
 
     @property
     def suffixes(self) -> tuple[str, ...]:

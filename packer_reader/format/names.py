@@ -21,6 +21,7 @@ __all__ = [
     "key_text",
     "line_text",
     "shard_file",
+    "tokenizer_file",
 ]
 
 MANIFEST = "manifest.json"
@@ -57,6 +58,11 @@ def index_file(prefix: str, number: int) -> str:
 def column_file(name: str) -> str:
     """Name of a column's file."""
     return f"columns/{name}.col"
+
+
+def tokenizer_file(kind: str) -> str:
+    """Name of the copy of a store's tokenizer, of kind `tokenizers` or `sentencepiece`."""
+    return "tokenizer.model" if kind == "sentencepiece" else "tokenizer.json"
 
 
 def is_prefix(text: object) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from packer_reader.format.columns import canonical_json
-from packer_reader.format.fields import CODECS, KINDS, FieldSpec
+from packer_reader.format.fields import CODECS, KINDS, ROWS, FieldSpec
 from packer_reader.format.names import MAX_KEY, is_file_name, is_prefix, is_suffix
 from packer_reader.format.record import MAX_FIELDS
 
@@ -125,7 +125,10 @@ def _relations(document: Mapping[str, Any]) -> list[str]:
     named = len(classes) if classes is not None else None if labelled else 0
     if class_counts is not None and named is not None and len(class_counts) != named:
         found.append(f"statistics count {len(class_counts)} classes, there are {named}")
-    if counts.get("written") != document["samples"]:
+    stacked = {field["codec"] == ROWS for field in document["fields"]}
+    if len(stacked) > 1:
+        found.append("fields: some are rows of blocks and others are not")
+    if counts.get("written") != document["samples"] and stacked == {False}:
         found.append(f"counts.written is {counts.get('written')!r}, samples is {document['samples']}")
     if counts.get("found") != counts.get("written", 0) + counts.get("skipped", 0):
         found.append("counts: found is not written + skipped")
@@ -145,7 +148,7 @@ def _field_problems(field: Any) -> list[str]:
     if (
         not isinstance(field["codec"], str)
         or field["codec"] not in CODECS
-        or str(field["suffix"]).split(".")[-1] != field["codec"]
+        or str(field["suffix"]).split(".")[-1] != {ROWS: "npy"}.get(field["codec"], field["codec"])
     ):
         found.append(f"codec is {_short(field['codec'])}, suffix {_short(field['suffix'])}")
     if not isinstance(field["dtype"], str):

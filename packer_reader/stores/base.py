@@ -209,6 +209,18 @@ class Store:
         """
         raise NotImplementedError
 
+    def memory(self, shard: int, rows: Ints) -> tuple[Array, Ints]:
+        """Memory of a shard's records, uint8, and for each row, int64 (n,), where its offsets count from.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        raise NotImplementedError
+
+    def shards_of(self, numbers: Ints) -> Ints:
+        """The shard of each sample, int64 (n,)."""
+        return np.searchsorted(self._ends, numbers, "right")
+
     def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
         """Let the system begin to fetch what `read` of the same will want; where it cannot, nothing happens."""
 
@@ -224,7 +236,8 @@ class Store:
         name, samples = self.index_name(shard), int(self._table["samples"][shard])
         mapped = self.map(name, int(self._table["index_bytes"][shard]))
         suffixes, container = self.manifest.suffixes, self.shard_bytes(shard)
-        return parse_index(name, mapped, suffixes, samples=samples, container=container)
+        stacked = self.manifest.stacked
+        return parse_index(name, mapped, suffixes, samples=samples, container=container, stacked=stacked)
 
     def map(self, name: str, size: int | None) -> memoryview:
         """A file of the store, mapped.

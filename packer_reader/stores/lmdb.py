@@ -22,9 +22,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from packer_reader.format.manifest import Manifest
-    from packer_reader.stores.base import Ints
+    from packer_reader.stores.base import Array, Ints
 
 __all__ = ["LmdbStore", "transaction"]
+
+_PLACES = 1 << 20
+"""Records whose places are remembered."""
+
+
+class _Memory:
+    """Bytes at an address, which the process's transaction keeps mapped."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True)}
+
 
 _OPEN: dict[tuple[int, int], tuple[lmdb.Environment, lmdb.Transaction]] = {}
 """This process's handles by device and inode."""
@@ -87,6 +98,8 @@ class LmdbStore(Store):
         self._size = int(manifest.files[DATA_FILE]["bytes"]) if DATA_FILE in manifest.files else None
         self._opened: tuple[int, Any] = (-1, None)
         """Process and its transaction."""
+        self._placed: tuple[int, dict[int, tuple[int, int]]] = (-1, {})
+        """Process, and address and bytes of its records by key."""
 
     @property
     def container_sizes(self) -> Ints:
@@ -119,6 +132,30 @@ class LmdbStore(Store):
             place = found.index(None)
             raise self.damaged(self.first(int(shards[place])) + int(rows[place]))
         return found
+
+    def memory(self, shard: int, rows: Ints) -> tuple[Array, Ints]:
+        """The part of the map that holds the records.
+
+        Where a record lies is looked up once per process: the file never changes, and its map lasts.
+        """
+        index, numbers = self.index(shard), rows.tolist()
+        assert index.value is not None
+        keys = index.value[rows].tolist()
+        if self._placed[0] != os.getpid() or len(self._placed[1]) > _PLACES:
+            self._placed = os.getpid(), {}
+        places = self._placed[1]
+        missing = [row for key, row in zip(keys, numbers, strict=True) if key not in places]
+        if missing:
+            wanted = np.array(missing, np.int64)
+            for row, view in zip(missing, self.holders(np.full(len(wanted), shard), wanted), strict=True):
+                address = int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
+                places[int(index.value[row])] = address, len(view)
+        found = np.array([places[key] for key in keys], np.int64).reshape(-1, 2)
+        ends = (index.offset[:, rows] + index.size[:, rows]).max(0, initial=0).astype(np.int64)
+        if bool((ends > found[:, 1]).any()):
+            raise self.damaged(self.first(shard) + int(rows[ends > found[:, 1]][0]))
+        low = int(found[:, 0].min())
+        return np.asarray(_Memory(low, int((found[:, 0] + found[:, 1]).max()) - low)), found[:, 0] - low
 
     def _transaction(self) -> Any:
         if self._opened[0] != os.getpid():

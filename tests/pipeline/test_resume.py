@@ -162,7 +162,7 @@ def test_a_lock_of_another_host_with_a_heartbeat_holds(tmp_path: Path) -> None:
 
 def test_a_journal_line_cut_short_is_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    done = UnitDone(unit=3, written=1, skipped=0, source_bytes=1, name_bytes=1, data=(1, 2), rows=(3, 4))
+    done = UnitDone(3, 1, 0, 1, 1, data=(1, 2), rows=(3, 4), samples=1, records=1)
     Journal(path).add(done)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])

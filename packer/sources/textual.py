@@ -1,0 +1,62 @@
+"""Whether paths hold text, rather than lists of images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from packer.sources.columns import IMAGES
+from packer.sources.lists import encoded_columns, read_rows
+from packer.sources.text import text_suffix
+from packer.sources.tree import is_junk
+from packer_reader.errors import PackerError
+
+__all__ = ["holds_text"]
+
+_LOOKED_AT = 200
+"""Files of a folder that say what all are."""
+
+
+def holds_text(path: str, field: str) -> bool:
+    """Whether a file, or every file of a folder, is one of documents.
+
+    Args:
+        path: of a source.
+        field: key or column of the text, which tells such rows from rows that name images.
+    """
+    place = Path(path)
+    if place.is_file():
+        return _is_text(place, field)
+    seen, tables = 0, list[Path]()
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not is_junk(os.fsencode(name)))
+        for name in sorted(names):
+            if is_junk(os.fsencode(name)) or name.lower().endswith(".md"):
+                continue
+            if not text_suffix(name):
+                return False
+            seen += 1
+            if not name.lower().endswith(".txt"):
+                tables.append(Path(folder) / name)
+            if seen >= _LOOKED_AT:
+                break
+        if seen >= _LOOKED_AT:
+            break
+    return seen > 0 and all(_is_text(table, field) for table in tables[:2])
+
+
+def _is_text(path: Path, field: str) -> bool:
+    suffix = text_suffix(path.name)
+    if suffix == ".txt" or (suffix and path.suffix.lower() in {".gz", ".zst"}):
+        return True
+    if not suffix:
+        return False
+    try:
+        named, _, rows = read_rows(path, light=True)
+        first = next(rows, None)
+    except PackerError:
+        return False  # whoever reads it says what is wrong
+    columns = named or (list(first.cells) if first is not None else [])
+    images = {column.lower() for column in columns} & set(IMAGES)
+    files = any(column.lower().endswith("file_name") for column in columns) or encoded_columns(path)
+    return field in columns and not images and not files
