@@ -154,6 +154,16 @@ class BatchReader:
             )
         return Lengths(self.store, field, self.view.dtype) if field.kind == "tokens" else None
 
+    @property
+    def names(self) -> Sequence[Sequence[str]]:
+        """What each field is called in the batch, in each view."""
+        return self._names
+
+    @property
+    def filled(self) -> Sequence[object]:
+        """What fills each field of a batch."""
+        return self._fields
+
     def announce(self, numbers: Ints) -> None:
         """Let the system fetch what `read` will want, int64 (n,) in stored order, all at once."""
         if self._wanted:

@@ -75,11 +75,20 @@ class Batches:
                 valid.append(real)
         return np.concatenate(ids), np.concatenate(valid)
 
-    def arriving(self, number: int, *, first: bool) -> list[Ints]:
-        """What global batch `number` brings near in this rank's lanes; see `EpochOrder.arriving`."""
+    def several(self, number: int, count: int) -> list[tuple[Ints, npt.NDArray[np.bool_]]]:
+        """Batches from one on, as `batch` gives them; where no rank and no lane takes its part, by one computation."""
+        if self.spec.lanes > 1 or self.world_size > 1:
+            return [self.batch(one) for one in range(number, number + count)]
+        spans = [self._span(0, one) for one in range(number, number + count)]
+        ids, valid = self._positions(0, spans[0][0], spans[-1][1])
+        places = [start - spans[0][0] for start, _ in spans[1:]]
+        return list(zip(np.split(ids, places), np.split(valid, places), strict=True))
+
+    def arriving(self, number: int, *, first: bool, count: int = 1) -> list[Ints]:
+        """What `count` global batches from one on bring near in this rank's lanes; see `EpochOrder.arriving`."""
         found = list[Ints]()
         for lane, order in self._lanes.items():
-            start, stop = self._span(lane, number)
+            start, stop = self._span(lane, number)[0], self._span(lane, number + count - 1)[1]
             found += order.arriving(min(start, order.size), min(stop, order.size), first=first)
         return found
 

@@ -6,6 +6,7 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
@@ -25,12 +26,13 @@ from packer_reader.sequences import SequenceStore
 from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
 from packer_reader.stores.open import open_store
+from packer_reader.together import Together, batches_together
 from packer_reader.view import Decode, View
 from packer_reader.warm import warm as read_all
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from packer_reader.batches import Batches
     from packer_reader.cache import Cache
@@ -149,6 +151,7 @@ class StreamDataset(IterableDataset[Any]):
         weakref.finalize(self, drop_dead)  # a loader that is gone has left its slots mapped here
         self._ahead = ReadAhead(self._reader)
         self._skipped = Skipped.asked_for(on_error)
+        self._together = batches_together(self._reader, self.batch_size)
         self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
         """This process's newest iteration."""
@@ -267,6 +270,28 @@ class StreamDataset(IterableDataset[Any]):
         for name, mask in masked.items():
             batch[name] = mask[sound] if self._reader.view.decode == "numpy" else torch.from_numpy(mask[sound])
         return guarded(self.transform(batch)) if self.transform else batch
+
+    def several(self, batches: Batches, number: int) -> Iterator[Any]:
+        """Batches from one on, where this process trains: some that are small, or the one."""
+        count = min(self._together, len(batches) - number)
+        if count > 1 and self._skipped is None:
+            parts = batches.several(number, count)
+            for near in batches.arriving(number, first=number == 0, count=count):
+                self._ahead.announce(near)
+            try:
+                found = Together(self._reader, np.concatenate([numbers for numbers, _ in parts]), batches.epoch)
+            except DamageError:
+                yield self.batch(batches, number, first=False)  # the batch that it is in says so
+                return
+            place = 0
+            for numbers, valid in parts:
+                batch = found.batch(place, place + len(numbers))
+                if self.course.tail == "pad":
+                    batch["valid"] = torch.from_numpy(valid)
+                yield guarded(self.transform(batch)) if self.transform else batch
+                place += len(numbers)
+        else:
+            yield self.batch(batches, number, first=number == 0)
 
     def samples(self, batches: Batches, number: int) -> list[Any]:
         """The same as single samples, before `transform`."""

@@ -52,6 +52,8 @@ class Iteration(Iterator[Any]):
         self._ended = False
         self._held: list[Any] | None = None
         """Samples of the batch that is given one by one."""
+        self._ready: Iterator[Any] = iter(())
+        """Batches that were found together and not given yet."""
 
     def __next__(self) -> Any:
         if self._stream.awaited:
@@ -61,6 +63,8 @@ class Iteration(Iterator[Any]):
             )
         while (number := self._worker + self._given * self._workers) < len(self._batches):
             if self._stream.batch_size is not None:
+                if self._workers == 1 and get_worker_info() is None:
+                    return self._next_here(number)
                 self._given += 1
                 return self._stream.batch(self._batches, number, first=self._given == 1)
             if self._held is None:
@@ -73,6 +77,15 @@ class Iteration(Iterator[Any]):
         self._ended = True
         self._stream.report()
         raise StopIteration
+
+    def _next_here(self, number: int) -> Any:
+        """The next batch, where this process trains as well."""
+        batch = next(self._ready, None)
+        if batch is None:
+            self._ready = self._stream.several(self._batches, number)
+            batch = next(self._ready)
+        self._given += 1
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """Where this process is: the data set's own state when it reads alone, otherwise one for this worker only."""

@@ -49,6 +49,12 @@ class Ragged:
         """A tensor for each sample."""
         return list(torch.split(self.values, self.offsets.diff().tolist()))
 
+    def part(self, start: int, stop: int) -> Ragged:
+        """The samples from one place on to another, around the same memory."""
+        offsets = self.offsets[start : stop + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        return Ragged(self.values[first:last], offsets - first)
+
     def to(self, *args: Any, **options: Any) -> Ragged:
         """On another device, as `Tensor.to`."""
         return Ragged(self.values.to(*args, **options), self.offsets.to(*args, **options))

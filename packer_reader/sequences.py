@@ -18,7 +18,7 @@ from packer_reader.arguments import whole
 from packer_reader.errors import UsageError
 from packer_reader.format.fields import ROWS, FieldSpec
 from packer_reader.ragged import Ragged
-from packer_reader.stores.rows import places_of
+from packer_reader.stores.rows import memory_at, placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,14 +136,13 @@ class SequenceStore:
         columns += np.concatenate([[0], np.cumsum(self.length - self.valid(numbers))])[owners]
         for row in np.flatnonzero(self.valid(numbers) < self.length).tolist():
             out[row] = self.pad
-        counts = self.documents.columns.numbers("tokens")
-        for here, memory, starts, sizes in places_of(self.documents, documents, self._place):
-            first = starts + sizes + (begun[here] - counts[documents[here]].astype(np.int64)) * kind.itemsize
-            rows = zip(
-                first.tolist(), owners[here].tolist(), columns[here].tolist(), lengths[here].tolist(), strict=True
-            )
-            for start, row, column, length in rows:
-                out[row, column : column + length] = memory[start : start + length * kind.itemsize].view(kind)
+        counts = self.documents.columns.numbers("tokens")[documents].astype(np.int64)
+        addresses, sizes, held = placed(self.documents, documents, self._place)
+        first = addresses + sizes + (begun - counts) * kind.itemsize
+        rows = zip(first.tolist(), owners.tolist(), columns.tolist(), lengths.tolist(), strict=True)
+        for address, row, column, length in rows:
+            out[row, column : column + length] = memory_at(address, length, kind)
+        del held
 
     def _pieces(self, numbers: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """Parts of documents, sequence by sequence: document, first token in it, tokens, and place in `numbers`."""

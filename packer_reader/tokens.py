@@ -11,7 +11,7 @@ import torch
 from packer_reader.decode import decode_field
 from packer_reader.pixels import check
 from packer_reader.ragged import Ragged
-from packer_reader.stores.rows import gather, gather_ragged
+from packer_reader.stores.rows import Rows, gather_ragged
 
 if TYPE_CHECKING:
     from packer_reader.fill import Encoded
@@ -80,8 +80,12 @@ class Sequences:
         """The rows; see `Pictures.fill`."""
         out = outs[0]
         assert out is not None
-        gather(self._store, encoded.numbers, self._place, self._field.dtype, out)
+        self.rows(encoded.numbers).copy(0, len(out), out)
         return [None]
+
+    def rows(self, numbers: npt.NDArray[np.int64]) -> Rows:
+        """The rows of some samples, int64 (n,), before they are copied."""
+        return Rows(self._store, numbers, self._place, self._field.dtype, self._field.maximum[0])
 
 
 class Bounds:

@@ -209,8 +209,11 @@ class Store:
         """
         raise NotImplementedError
 
-    def memory(self, shard: int, rows: Ints) -> tuple[Array, Ints]:
-        """Memory of a shard's records, uint8, and for each row, int64 (n,), where its offsets count from.
+    def addresses(self, shard: int, rows: Ints) -> tuple[Any, Ints]:
+        """For rows of a shard, int64 (n,), the addresses in this process that their offsets count from.
+
+        Returns:
+            What keeps the memory mapped while it is held, and int64 (n,).
 
         Raises:
             StoreError: it cannot be read.

@@ -16,26 +16,15 @@ import numpy as np
 from packer_reader.errors import DamageError
 from packer_reader.format.names import DATA_FILE, index_file
 from packer_reader.stores.base import Store
-from packer_reader.stores.files import check_size
+from packer_reader.stores.files import Recent, check_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from packer_reader.format.manifest import Manifest
-    from packer_reader.stores.base import Array, Ints
+    from packer_reader.stores.base import Ints
 
 __all__ = ["LmdbStore", "transaction"]
-
-_PLACES = 1 << 20
-"""Records whose places are remembered."""
-
-
-class _Memory:
-    """Bytes at an address, which the process's transaction keeps mapped."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True)}
-
 
 _OPEN: dict[tuple[int, int], tuple[lmdb.Environment, lmdb.Transaction]] = {}
 """This process's handles by device and inode."""
@@ -98,8 +87,8 @@ class LmdbStore(Store):
         self._size = int(manifest.files[DATA_FILE]["bytes"]) if DATA_FILE in manifest.files else None
         self._opened: tuple[int, Any] = (-1, None)
         """Process and its transaction."""
-        self._placed: tuple[int, dict[int, tuple[int, int]]] = (-1, {})
-        """Process, and address and bytes of its records by key."""
+        self._placed: tuple[int, Recent[tuple[Ints, Ints, Ints]]] = (-1, Recent(self._places))
+        """Process, and by index run where the records lie in its memory."""
 
     @property
     def container_sizes(self) -> Ints:
@@ -133,29 +122,28 @@ class LmdbStore(Store):
             raise self.damaged(self.first(int(shards[place])) + int(rows[place]))
         return found
 
-    def memory(self, shard: int, rows: Ints) -> tuple[Array, Ints]:
-        """The part of the map that holds the records.
-
-        Where a record lies is looked up once per process: the file never changes, and its map lasts.
-        """
-        index, numbers = self.index(shard), rows.tolist()
+    def addresses(self, shard: int, rows: Ints) -> tuple[Any, Ints]:
+        """Those of the records, which this process's transaction keeps mapped."""
+        if self._placed[0] != os.getpid():
+            self._placed = os.getpid(), Recent(self._places)
+        keys, addresses, sizes = self._placed[1][shard]
+        index = self.index(shard)
         assert index.value is not None
-        keys = index.value[rows].tolist()
-        if self._placed[0] != os.getpid() or len(self._placed[1]) > _PLACES:
-            self._placed = os.getpid(), {}
-        places = self._placed[1]
-        missing = [row for key, row in zip(keys, numbers, strict=True) if key not in places]
-        if missing:
-            wanted = np.array(missing, np.int64)
-            for row, view in zip(missing, self.holders(np.full(len(wanted), shard), wanted), strict=True):
-                address = int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
-                places[int(index.value[row])] = address, len(view)
-        found = np.array([places[key] for key in keys], np.int64).reshape(-1, 2)
+        places = np.searchsorted(keys, index.value[rows])
         ends = (index.offset[:, rows] + index.size[:, rows]).max(0, initial=0).astype(np.int64)
-        if bool((ends > found[:, 1]).any()):
-            raise self.damaged(self.first(shard) + int(rows[ends > found[:, 1]][0]))
-        low = int(found[:, 0].min())
-        return np.asarray(_Memory(low, int((found[:, 0] + found[:, 1]).max()) - low)), found[:, 0] - low
+        if bool((ends > sizes[places]).any()):
+            raise self.damaged(self.first(shard) + int(rows[ends > sizes[places]][0]))
+        return None, addresses[places]
+
+    def _places(self, shard: int) -> tuple[Ints, Ints, Ints]:
+        """Keys of a run's records, their addresses and their bytes: looked up once, since the file never changes."""
+        index = self.index(shard)
+        assert index.value is not None
+        keys, rows = np.unique(index.value, return_index=True)
+        views = self.holders(np.full(len(rows), shard), rows)
+        arrays = [np.frombuffer(view, np.uint8) for view in views]
+        addresses = [array.__array_interface__["data"][0] for array in arrays]
+        return keys, np.array(addresses, np.int64), np.array([len(array) for array in arrays], np.int64)
 
     def _transaction(self) -> Any:
         if self._opened[0] != os.getpid():

@@ -10,38 +10,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from packer_reader.stores.base import Store
 
-__all__ = ["gather", "gather_ragged", "places_of"]
+__all__ = ["Rows", "gather_ragged", "memory_at", "placed"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 
-def gather(store: Store, numbers: Ints, field: int, dtype: str, out: Array) -> None:
-    """Rows of one length.
+class Rows:
+    """Rows of one length, found and not copied yet."""
 
-    Args:
-        store: whose records are blocks.
-        numbers: sample numbers, int64 (n,), in range.
-        field: place in the manifest's fields.
-        dtype: of the stored values.
-        out: (n, length), of that dtype or a wider one.
+    def __init__(self, store: Store, numbers: Ints, field: int, dtype: str, length: int) -> None:
+        """Find them.
 
-    Raises:
-        StoreError: a row is damaged, or a shard cannot be read.
-    """
-    size = out.shape[1] * np.dtype(dtype).itemsize
-    for here, memory, starts, sizes in places_of(store, numbers, field):
+        Args:
+            store: whose records are blocks.
+            numbers: sample numbers, int64 (n,), in range.
+            field: place in the manifest's fields.
+            dtype: of the stored values.
+            length: of each row, in values.
+
+        Raises:
+            StoreError: a row is damaged, or a shard cannot be read.
+        """
+        size = length * np.dtype(dtype).itemsize
+        addresses, sizes, self._held = placed(store, numbers, field)
         if bool((sizes != size).any()):
-            wrong = numbers[here][sizes != size]
-            raise store.damaged(int(wrong[0]), "its row has another length than the manifest says")
-        out[here] = _windows(memory, starts, size, np.dtype(dtype))
+            wrong = int(numbers[sizes != size][0])
+            raise store.damaged(wrong, "its row has another length than the manifest says")
+        self._rows, self._places = _windows(addresses, size)
+        self._dtype = np.dtype(dtype)
+
+    def copy(self, start: int, stop: int, out: Array) -> None:
+        """Copy some of them into (stop - start, length), of the stored dtype or a wider one."""
+        out[...] = self._rows[self._places[start:stop]].view(self._dtype).reshape(out.shape)
 
 
 def gather_ragged(store: Store, numbers: Ints, field: int, dtype: str) -> tuple[Array, Ints]:
@@ -51,43 +56,65 @@ def gather_ragged(store: Store, numbers: Ints, field: int, dtype: str) -> tuple[
         StoreError: a shard cannot be read.
     """
     kind = np.dtype(dtype)
-    found = list(places_of(store, numbers, field))
-    counts = np.empty(len(numbers), np.int64)
-    for here, _, _, sizes in found:
-        counts[here] = sizes // kind.itemsize
+    addresses, sizes, held = placed(store, numbers, field)
+    counts = sizes // kind.itemsize
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    values = np.empty(int(offsets[-1]), kind)
-    for here, memory, starts, _ in found:
-        own = counts[here]
-        steps = np.arange(int(own.sum())) - np.repeat(np.cumsum(own) - own, own)
-        wanted = np.repeat(starts, own) + steps * kind.itemsize
-        values[np.repeat(offsets[:-1][here], own) + steps] = _windows(memory, wanted, kind.itemsize, kind)[:, 0]
+    steps = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], counts)
+    cells, places = _windows(np.repeat(addresses, counts) + steps * kind.itemsize, kind.itemsize)
+    values: Array = cells[places].view(kind)
+    del held
     return values, offsets
 
 
-def places_of(store: Store, numbers: Ints, field: int) -> Iterator[tuple[Any, Array, Ints, Ints]]:
-    """By shard: which of the samples, memory, and where in it their rows begin and how large they are, in bytes."""
+def placed(store: Store, numbers: Ints, field: int) -> tuple[Ints, Ints, list[Any]]:
+    """Where in this process's memory a field of some samples lies, and its bytes, int64 (n,) each.
+
+    Returns:
+        Addresses, sizes, and what keeps the memory mapped while it is held.
+
+    Raises:
+        StoreError: a shard cannot be read.
+    """
     shards = store.shards_of(numbers)
     first = int(shards[0]) if len(shards) else 0
     used = [first] if bool((shards == first).all()) else np.unique(shards).tolist()
+    addresses, sizes, held = np.empty_like(numbers), np.empty_like(numbers), list[Any]()
     for shard in used:
-        here = slice(None) if len(used) == 1 else np.flatnonzero(shards == shard)
+        here: Any = slice(None) if len(used) == 1 else np.flatnonzero(shards == shard)
         index, rows = store.index(shard), numbers[here] - store.first(shard)
-        memory, bases = store.memory(shard, rows)
-        yield here, memory, index.offset[field][rows].astype(np.int64) + bases, index.size[field][rows].astype(np.int64)
+        holder, bases = store.addresses(shard, rows)
+        held.append(holder)
+        addresses[here], sizes[here] = bases + index.offset[field][rows].astype(np.int64), index.size[field][rows]
+    return addresses, sizes, held
 
 
-def _windows(memory: Array, starts: Ints, size: int, dtype: np.dtype[Any]) -> Array:
-    """What stands at some places of memory, each of `size` bytes: (n, size / itemsize), copied.
+class _Memory:
+    """An array over memory from an address on, each item of so many bytes, the next one a step behind it."""
 
-    Whole values are copied at once where all lie at multiples of their size, as in tar shards: a quarter faster.
+    def __init__(self, address: int, typestr: str, count: int, step: int) -> None:
+        self.__array_interface__ = {
+            "version": 3, "typestr": typestr, "shape": (count,), "strides": (step,), "data": (address, True),
+        }  # fmt: skip
+
+
+def memory_at(address: int, length: int, dtype: np.dtype[Any]) -> Array:
+    """Values at an address, (length,), for as long as they are mapped there."""
+    return np.asarray(_Memory(address, dtype.str, length, dtype.itemsize))
+
+
+def _windows(addresses: Ints, size: int) -> tuple[Array, Ints]:
+    """An array of which pieces can be taken at places in memory, all by one indexing.
+
+    It spans the whole range of memory that they lie in, mapped or not: a loop over shards would scatter its results. A
+    piece is one item of numpy's void type, which is copied as a whole wherever it begins.
+
+    Args:
+        addresses: of the pieces, int64 (n,).
+        size: bytes of each.
+
+    Returns:
+        The array, and the pieces' places in it.
     """
-    step = dtype.itemsize
-    address = memory.__array_interface__["data"][0]
-    if address % step == 0 and not bool((starts % step).any()):
-        cells = memory[: len(memory) // step * step].view(dtype)
-        shape = (len(cells) - size // step + 1, size // step)
-        windows: Array = as_strided(cells, shape, (step, step), writeable=False)
-        return np.asarray(windows[starts // step])
-    windows = as_strided(memory, (len(memory) - size + 1, size), (1, 1), writeable=False)
-    return np.asarray(windows[starts]).view(dtype)
+    low = int(addresses.min()) if len(addresses) else 0
+    places = addresses - low
+    return np.asarray(_Memory(low, f"|V{size}", int(places.max(initial=0)) + 1, 1)), places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from packer_reader.format.manifest import Manifest
-    from packer_reader.stores.base import Array, Ints
+    from packer_reader.stores.base import Ints
 
 __all__ = ["TarStore"]
 
@@ -38,9 +38,10 @@ class TarStore(Store):
         maps = {shard: self._maps[shard] for shard in set(numbers)}
         return [maps[shard] for shard in numbers]
 
-    def memory(self, shard: int, rows: Ints) -> tuple[Array, Ints]:
-        """The whole shard; offsets count from its first byte."""
-        return np.frombuffer(self._maps[shard], np.uint8), np.zeros(len(rows), np.int64)
+    def addresses(self, shard: int, rows: Ints) -> tuple[Any, Ints]:
+        """The shard, and the address of its first byte."""
+        memory = np.frombuffer(self._maps[shard], np.uint8)
+        return memory, np.full(len(rows), memory.__array_interface__["data"][0])
 
     def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
         """Ask for the pages of runs of samples: fetched together they come 8 to 30 times as fast as fault by fault."""
