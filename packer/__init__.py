@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from packer.job import Job
     from packer.recipe import Recipe
     from packer.report import Report
+    from packer.tokens.tokenizer import tokenized
 
-__all__ = ["Job", "Recipe", "Report", "__version__", "build", "write"]
+__all__ = ["Job", "Recipe", "Report", "__version__", "build", "tokenized", "write"]
 
 _HOMES = {
     "Job": "packer.job",
     "Recipe": "packer.recipe",
     "Report": "packer.report",
     "build": "packer.convert",
+    "tokenized": "packer.tokens.tokenizer",
     "write": "packer.convert",
 }
 

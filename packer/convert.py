@@ -214,7 +214,9 @@ def _plan_reuse(whole: _Build) -> None:
     earlier, listing = whole.job.reuse, whole.listing
     if earlier is None:
         return
-    if listing.extras or listing.type in _WHOLE_SAMPLES or listing.type == "text":
+    if listing.type == "text":
+        raise UsageError("--reuse copies images, and the source is text: leave it out")
+    if listing.extras or listing.type in _WHOLE_SAMPLES:
         names = ", ".join(extra.name for extra in listing.extras) or "labels in files of their own"
         raise UsageError(f"--reuse copies images and labels, this source has other fields ({names}): leave it out")
     for recipe in whole.recipes:

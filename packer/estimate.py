@@ -11,12 +11,14 @@ from packer.sample import Problem
 from packer.stored import stored_sample
 from packer.unit import open_sample, some_refs
 from packer_reader.errors import SampleError
+from packer_reader.format.array import ARRAY_HEADER
 from packer_reader.format.tar import member_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from packer.recipe import Recipe
+    from packer.sample import Ref
     from packer.unit import SplitJob
 
 __all__ = ["Tried", "fitting_pixels", "fitting_workers", "in_flight", "largest_image", "try_samples", "worker_memory"]
@@ -25,6 +27,8 @@ _WORKER = 350 << 20
 """Bytes of a worker with torch and the codecs, without images."""
 _PIXEL = 12
 """Bytes per pixel while a picture is decoded, turned, resized and encoded."""
+_DOCUMENT = 100
+"""Bytes per byte of a document while it is tokenized: the library has an object for each token."""
 _FILE_PIXELS = 16
 """Pixels per byte of the largest file that memory is planned for; a denser one is an exception that workers survive."""
 
@@ -54,16 +58,27 @@ def try_samples(jobs: Sequence[SplitJob], count: int) -> Tried:
     for ref in some_refs(job, plan.refs(0)) if job.count else []:
         started = time.perf_counter()
         try:
-            opened = open_sample(job, ref)
-            blobs = [blob for each in jobs for blob in stored_sample(each, opened).blobs]
+            stored = _stored_sizes(jobs, ref)
         except SampleError as error:
             problems.append(Problem(ref.name, error.failure, error.reason))
             continue
         times.append(time.perf_counter() - started)
-        sizes.append(sum(member_size(len(blob)) for blob in blobs))
+        sizes.append(sum(stored))
     later = times[1:] or times
     mean = sum(later) / len(later) if later else 0.0
     return Tried(len(sizes) + len(problems), tuple(sizes), mean, tuple(problems))
+
+
+def _stored_sizes(jobs: Sequence[SplitJob], ref: Ref) -> list[int]:
+    """Bytes that a sample takes in each store; of documents that are packed, those of their tokens."""
+    text = jobs[0].recipe.text
+    if text is not None:
+        from packer.tokens.unit import tokens_of  # noqa: PLC0415 - pictures need none of it
+
+        tokens = tokens_of(jobs[0], ref)
+        return [tokens.nbytes if text.pack != "none" else member_size(tokens.nbytes + ARRAY_HEADER)]
+    opened = open_sample(jobs[0], ref)
+    return [member_size(len(blob)) for each in jobs for blob in stored_sample(each, opened).blobs]
 
 
 def largest_image(recipe: Recipe, largest_file: int) -> int:
@@ -74,6 +89,8 @@ def largest_image(recipe: Recipe, largest_file: int) -> int:
 
 def worker_memory(recipe: Recipe, largest_file: int) -> int:
     """Bytes that one worker may need."""
+    if recipe.text is not None:
+        return _WORKER + _DOCUMENT * min(largest_file, recipe.text.max_document)
     return _WORKER + largest_file + _PIXEL * (recipe.bits // 8) * largest_image(recipe, largest_file)
 
 

@@ -18,7 +18,9 @@ from packer.sources.base import Spooling
 from packer.sources.classes import known_classes
 from packer.sources.detect import detect
 from packer.sources.refs import SPOOL, RefTable
+from packer.sources.text import Documents
 from packer.split import divide
+from packer.tokens.window import of_text, with_unit
 from packer.unit import SplitJob
 from packer_reader.format.names import line_text
 from packer_reader.sizes import format_bytes
@@ -112,15 +114,19 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         SourceError: it cannot be listed.
         UsageError: the recipe does not fit it.
     """
-    source = detect(paths, job.source_type, known_classes(job.classes) if job.classes else (), job.fields)
+    known_names = known_classes(job.classes) if job.classes else ()
+    source = detect(paths, job.source_type, known_names, job.fields, recipes[0].text)
     recipes = fitted(several_sizes(list(recipes)), job)
-    recipe = recipes[0]
+    if isinstance(source, Documents):
+        recipes = [of_text(recipes, source.text)]
     with tempfile.TemporaryDirectory(prefix="packer-plan-") as name:
         folder = Path(name)
         listing = scan(source, folder / "refs", job)
         if isinstance(source, Spooling):
             source = source.spooled_at(folder / "refs" / SPOOL)
         refs = RefTable(folder / "refs")
+        recipes = [with_unit(recipe, listing.bytes, listing.found) for recipe in recipes]
+        recipe = recipes[0]
         splits = divide(recipe, listing, refs) if len(refs) else []
         known = refs.labels[refs.labels >= 0]  # a data set in Python has its labels with its samples
         counts = np.bincount(known, minlength=len(listing.classes or ())) if len(known) else ()
@@ -149,7 +155,7 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         problems=[p.to_json() for p in (*listing.problems, *tried.problems)],
         notices=listing.notices,
         ignored=dict(listing.ignored),
-        codec=jobs[0].codec,
+        codec=recipe.text.dtype if recipe.text else jobs[0].codec,
         tried=tried.samples,
         estimate=estimate,
     )

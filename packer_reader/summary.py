@@ -71,6 +71,7 @@ def summary_lines(store: Store) -> list[str]:
             f"mean      {' '.join(f'{v:.4f}' for v in image['mean'])}   std "
             f"{' '.join(f'{v:.4f}' for v in image['std'])}   (pixels / 255)"
         )
+    lines += _token_lines(store)
     counts = m.counts
     lines.append(
         f"source    {m.source.get('type')}, {counts['found']:,} found = {counts['written']:,} written + "
@@ -80,6 +81,20 @@ def summary_lines(store: Store) -> list[str]:
     lines += [f"recoded   {count:,} {codecs.replace('>', ' to ')}" for codecs, count in sorted(m.reencoded.items())]
     lines.append(f"content   {m.content_digest}")
     return lines
+
+
+def _token_lines(store: Store) -> list[str]:
+    text, sums = store.manifest.recipe.get("text"), store.manifest.statistics.get("tokens")
+    if not text or not sums:
+        return []
+    room = max(1, sums["tokens"] + sums["padding"])
+    made = text["tokenizer"] + (f" {text['digest'][:12]}" if text["digest"] else "")
+    ends = f"bos {text['bos']}, eos {text['eos']}, pad {text['pad']}"
+    share = f"{100 * sums['padding'] / room:.2f} % padding"
+    return [
+        f"tokenizer {made}, ids 0 to {text['vocabulary'] - 1}, {ends}",
+        f"tokens    {sums['tokens']:,} of {sums['documents']:,} documents, {sums['cut']:,} cut, {share}",
+    ]
 
 
 def _class_lines(store: Store) -> list[str]:

@@ -21,6 +21,8 @@ COMMANDS = {
     "plan": "packer.cli.plan",
     "inspect": "packer.cli.inspect",
     "verify": "packer.cli.verify",
+    "export": "packer.cli.export",
+    "tokenizer": "packer.cli.tokenizer",
 }
 """Command name to the module that holds it, in the order of the help."""
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +17,9 @@ from packer.cli.headings import HeadedOption
 from packer.recipe import Container, Recipe
 from packer_reader.errors import UsageError
 from packer_reader.sizes import parse_bytes
+
+if TYPE_CHECKING:
+    from packer.text import Text
 
 __all__ = ["job_options", "make_recipes", "output_options", "parse_max_errors", "recipe_options"]
 
@@ -26,6 +29,7 @@ _source = partial(click.option, cls=HeadedOption, heading="Source")
 _images = partial(click.option, cls=HeadedOption, heading="Images")
 _masks = partial(click.option, cls=HeadedOption, heading="Masks")
 _boxes = partial(click.option, cls=HeadedOption, heading="Boxes")
+_text = partial(click.option, cls=HeadedOption, heading="Text")
 _store = partial(click.option, cls=HeadedOption, heading="Store")
 _run = partial(click.option, cls=HeadedOption, heading="Running")
 _output = partial(click.option, cls=HeadedOption, heading="Output")
@@ -34,7 +38,7 @@ _SOURCE = (
         "--from",
         "source_type",
         metavar="TYPE",
-        help="Source type: imagefolder, coco, metadata, pairs, sidecars, store, voc, webdataset, yolo, or "
+        help="Source type: imagefolder, coco, metadata, pairs, sidecars, store, text, voc, webdataset, yolo, or "
         "python:MODULE:ATTRIBUTE in place of SOURCE; detected when left out.",
     ),
     _source(
@@ -86,6 +90,28 @@ _BOXES = (
         "--min-box-size", type=float, default=1.0, show_default=True, help="Drop boxes with smaller sides, in pixels."
     ),
     _boxes("--min-visibility", type=float, default=0.0, show_default=True, help="Drop boxes of which less is left."),
+)
+_TEXT = (
+    _text("--tokenizer", metavar="FILE", help="A tokenizer.json, a sentencepiece .model, or bytes.  [default: bytes]"),
+    _text(
+        "--pack",
+        metavar="none|concat|bestfit",
+        help="A sample is a document, a piece of all end to end, or documents as whole as they fit.  [default: none]",
+    ),
+    _text("--seq-len", type=int, metavar="L", help="Tokens of a packed sequence: with shifted labels, context + 1."),
+    _text("--bos", metavar="ID|TOKEN", help="Before each document.  [default: nothing]"),
+    _text("--eos", metavar="ID|TOKEN|none", help="Behind each document.  [default: the tokenizer's end of text]"),
+    _text("--pad", type=int, metavar="ID", help="Behind the valid tokens of a sequence.  [default: that of --eos]"),
+    _text("--allow-special", is_flag=True, help="Names of special tokens in documents mean those tokens."),
+    _text("--keep-text", is_flag=True, help="Store the text beside its tokens."),
+    _text("--text-field", metavar="NAME", help="Key or column of the text.  [default: text]"),
+    _text("--doc-sep", metavar="file|line|blank", help="What ends a document of a .txt file.  [default: file]"),
+    _text(
+        "--encoding-errors",
+        metavar="strict|replace",
+        help="Skip a document that is no valid Unicode, or put U+FFFD in it.  [default: strict]",
+    ),
+    _text("--max-document", metavar="SIZE", help="Skip longer documents.  [default: 16MiB]"),
 )
 _STORE = (
     _store("--seed", type=int, default=0, show_default=True, help="Of the stored order and the split."),
@@ -146,7 +172,7 @@ def _add(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command
 
 def recipe_options(command: Command) -> Command:
     """Add what decides the bytes: the recipe, and how the source is read."""
-    return _add((*_SOURCE, *_IMAGES, *_MASKS, *_BOXES, *_STORE), command)
+    return _add((*_SOURCE, *_IMAGES, *_MASKS, *_BOXES, *_TEXT, *_STORE), command)
 
 
 def job_options(command: Command) -> Command:
@@ -168,20 +194,45 @@ def make_recipes(container: Container, size: str, options: dict[str, Any]) -> li
     shard_bytes = parse_bytes(size, "--size")
     same: dict[str, Any] = {name: options[name] for name in _SAME}
     label_map = _read_label_map(options["label_map"]) if options["label_map"] else ()
+    words = _make_text(options)
     if container == "tar":
         same["shard_bytes"] = shard_bytes
     return [
         Recipe(
             container=container,
-            resize=_parse_resize(text),
+            resize=_parse_resize(size_text),
             upscale=not options["no_upscale"],
             shuffle=not options["no_shuffle"],
             label_map=label_map,
             check_labels=_parse_labels(options["check_labels"]),
+            text=words,
             **same,
         )
-        for text in options["resize"] or [None]
+        for size_text in options["resize"] or [None]
     ]
+
+
+_TEXT_NAMES = {
+    "pack": "pack", "seq_len": "seq_len", "bos": "bos", "eos": "eos", "pad": "pad", "text_field": "field",
+    "doc_sep": "separator", "encoding_errors": "errors", "max_document": "max_document",
+}  # fmt: skip
+"""Options about text to what `tokenized` calls them."""
+
+
+def _make_text(options: dict[str, Any]) -> Text | None:
+    """What documents become; None where nothing was said about text."""
+    given = {name: options[option] for option, name in _TEXT_NAMES.items() if options[option] is not None}
+    given |= {name: True for name in ("allow_special", "keep_text") if options[name]}
+    if not given and options["tokenizer"] is None:
+        return None
+    for name in ("bos", "eos"):
+        if given.get(name) == "none":
+            given[name] = None
+    if "max_document" in given:
+        given["max_document"] = parse_bytes(given["max_document"], "--max-document")
+    from packer.tokens.tokenizer import BYTES, tokenized
+
+    return tokenized(options["tokenizer"] or BYTES, **given)
 
 
 def _read_label_map(path: str) -> tuple[tuple[int, int], ...]:

@@ -63,6 +63,8 @@ class Stores:
         _HELD.clear()
         manifests = [read_manifest(Path(folder)) for folder in self.folders]
         first = manifests[0]
+        if first.fields[0].kind != "image":
+            raise SourceError(f"{self.folders[0]!r} is a store of {first.fields[0].kind}: build from its source again")
         for folder, other in zip(self.folders[1:], manifests[1:], strict=True):
             if _kinds(other) != _kinds(first) or other.classes != first.classes:
                 raise SourceError(

@@ -71,7 +71,7 @@ def tokenized(
     if not path.is_file():
         raise UsageError(
             f"--tokenizer {tokenizer!r} is no file, and names are never downloaded: make the file once, with "
-            f"`python -c 'import tokenizers; tokenizers.Tokenizer.from_pretrained({tokenizer!r}).save(\"tok.json\")'`, "
+            f"`python -c \"import tokenizers; tokenizers.Tokenizer.from_pretrained({tokenizer!r}).save('tok.json')\"`, "
             "or train one with `packer tokenizer train`"
         )
     opened = _open(path, allow_special=options.get("allow_special", False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tarfile
 from collections import defaultdict
@@ -58,6 +59,9 @@ class Built:
 
     def aliases(self, name: str) -> set[str]:
         """What the corpus may call an input."""
+        row = re.fullmatch(r".*\.jsonl:([0-9]+)", name)
+        if row is not None:
+            return {name, f"line {row[1]}"}
         if not self._archives:
             return {name}
         parts = PurePosixPath(name).parts

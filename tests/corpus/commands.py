@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 __all__ = ["HINTS", "LATER", "build_command", "shard_size", "verify_command", "why_later"]
 
 LATER = {
-    "jsonl-text": "packer reads no text yet",
-    "text": "packer reads no text yet",
     "npy": "packer reads no arrays yet",
     "tabular": "packer reads no tables yet",
 }
@@ -21,6 +19,7 @@ LATER = {
 HINTS = frozenset({"initial_map_bytes", "commit_every", "allow_empty"})
 """Options of a step that other tools may need; packer has none like them."""
 
+TEXT = ("jsonl-text", "text")
 MODES = {"rgb": (), "gray": ("--gray",), "keep": ("--gray", "--bits", "16")}
 ON_ERROR = {"skip": ("--max-errors", "100%"), "fail": ("--on-error", "stop")}
 RESIZE: dict[str, Callable[[Any], tuple[str, ...]]] = {
@@ -55,7 +54,11 @@ def build_command(run: Mapping[str, Any], source: Path, target: Path, options: M
     for kind in ("image", "label") if "label_col" in run else ():
         column = run.get("path_col", run.get("image_col")) if kind == "image" else run["label_col"]
         command += ["--field", f"{kind}={kind}:{column}"]
-    command += [*MODES[run["mode"]], *ON_ERROR[run["on_error"]]]
+    if run["source_type"] in TEXT:
+        command += ["--from", "text", "--keep-text", "--text-field", run.get("text_key", "text")]
+    else:
+        command += MODES[run["mode"]]
+    command += ON_ERROR[run["on_error"]]
     for kind, value in (run["resize"] or {}).items():
         command += RESIZE[kind](value)
     command += ["--workers", str(options.get("workers", 1))]
