@@ -144,6 +144,8 @@ class BatchReader:
     def _of_tokens(self, field: FieldSpec, place: int) -> Lengths | Direct | None:
         """A field of text; None for any other."""
         if isinstance(self.store, SequenceStore):
+            if self.view.decode == "bytes":
+                raise UsageError('decode="bytes" gives stored fields, and sequences of seq_len are made while reading')
             return self.store.filler(field, self.view.dtype)
         if self.view.decode == "bytes":
             return None
@@ -209,7 +211,9 @@ class BatchReader:
         Raises:
             StoreError: a sample is damaged.
         """
-        spans = self.store.spans(numbers, self._read) if self._read else Spans([], [])
+        spans, store = Spans([], []), self.store
+        if self._read and not isinstance(store, SequenceStore):
+            spans = store.spans(numbers, self._read)
         rest, place = dict[str, Any](), 0
         for names, field in zip(self._names, self._fields, strict=True):
             if isinstance(field, Column):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer_reader.arguments import whole
-from packer_reader.errors import UsageError
+from packer_reader.errors import DamageError, UsageError
 from packer_reader.format.fields import ROWS, FieldSpec
 from packer_reader.ragged import Ragged
 from packer_reader.stores.rows import memory_at, placed
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from packer_reader.fill import Encoded
-    from packer_reader.stores.base import Ints, Spans, Store
+    from packer_reader.stores.base import Ints, Store
     from packer_reader.tokens import TokenDtype
 
 __all__ = ["SequenceStore"]
@@ -51,6 +51,9 @@ class SequenceStore:
         total = int(store.manifest.statistics["tokens"]["tokens"])
         shape, samples = (self.length,), -(-total // self.length)
         self._total = total
+        ends = store.columns.numbers("token_end")
+        if not len(ends) or int(ends[-1]) != total:
+            raise DamageError(f"{store!r} does not hold the {total} tokens that its manifest says: copy it again")
         identity = f"{store.manifest.content_digest} {self.length}"
         self.manifest = replace(
             store.manifest,
@@ -87,14 +90,6 @@ class SequenceStore:
     def check_same(self) -> None:
         """See `Store.check_same`."""
         self.documents.check_same()
-
-    def spans(self, numbers: Ints, fields: Sequence[int]) -> Spans:  # noqa: ARG002 - the seam's signature
-        """Sequences have no bytes of their own: their fields are filled.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError('decode="bytes" gives stored fields, and sequences of seq_len are made while reading')
 
     def announce(self, numbers: Ints, fields: Sequence[int]) -> None:  # noqa: ARG002 - the seam's signature
         """Let the system fetch the documents of some sequences."""
@@ -138,6 +133,9 @@ class SequenceStore:
             out[row] = self.pad
         counts = self.documents.columns.numbers("tokens")[documents].astype(np.int64)
         addresses, sizes, held = placed(self.documents, documents, self._place)
+        odd = (begun < 0) | (lengths < 0) | (begun + lengths > counts) | (counts * kind.itemsize > sizes)
+        if bool(odd.any()):
+            raise self.documents.damaged(int(documents[odd][0]), "its columns do not fit its tokens")
         first = addresses + sizes + (begun - counts) * kind.itemsize
         rows = zip(first.tolist(), owners.tolist(), columns.tolist(), lengths.tolist(), strict=True)
         for address, row, column, length in rows:

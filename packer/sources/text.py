@@ -9,12 +9,11 @@ staging folder. Whether a line is JSON, and text Unicode, is seen when it is rea
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import re
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -43,6 +42,8 @@ _LINES = (".jsonl", ".ndjson")
 _TABLES = (".csv", ".tsv", ".parquet")
 _PACKED = (".gz", ".zst")
 _CHUNK = 8 << 20
+_PACKED_CHUNK = 1 << 16
+"""Bytes unpacked at a time: they may become many."""
 _UNPACKED = -2
 """In place of a CRC: the document lies in the staging folder."""
 
@@ -213,31 +214,28 @@ class Documents:
             if file.size:
                 refs.add([os.fsencode(file.name)], Places([file.size], [file.mtime_ns]), common)
             return
-        with _opened(path, file.name) as stream:
-            if separator == "file":
-                data = stream.read(self.text.max_document + 1)
-                self._keep(refs, [(f"{file.name}:1", data)] if data else [], common)
-                return
-            base = 0
-            kept = dict[str, int]()
+        if separator == "file":
+            self._keep(refs, [(f"{file.name}:1", _beginning(_chunks(path, file.name), self.text.max_document))], common)
+            return
+        base = 0
 
-            def chunks() -> Iterator[bytes]:
-                while chunk := stream.read(_CHUNK):
-                    if packed:
-                        kept.setdefault("base", refs.keep(chunk)) if not kept else refs.keep(chunk)
-                    yield chunk
+        def chunks() -> Iterator[bytes]:
+            nonlocal base
+            for number, chunk in enumerate(_chunks(path, file.name)):
+                place = refs.keep(chunk) if packed else 0
+                base = base if number else place
+                yield chunk
 
-            prefix = os.fsencode(file.name) + b":"
-            for spans in spans_of(chunks(), separator):
-                base = kept.get("base", 0)
-                count = len(spans.starts)
-                places = Places(
-                    spans.sizes.tolist(),
-                    [file.mtime_ns] * count,
-                    (spans.starts + base).tolist(),
-                    crcs=[_UNPACKED if packed else -1] * count,
-                )
-                refs.add([prefix + b"%d" % line for line in spans.lines.tolist()], places, common)
+        prefix = os.fsencode(file.name) + b":"
+        for spans in spans_of(chunks(), separator):
+            count = len(spans.starts)
+            places = Places(
+                spans.sizes.tolist(),
+                [file.mtime_ns] * count,
+                (spans.starts + base).tolist(),
+                crcs=[_UNPACKED if packed else -1] * count,
+            )
+            refs.add([prefix + b"%d" % line for line in spans.lines.tolist()], places, common)
 
     def _list_rows(self, file: _Found, path: Path, refs: RefWriter, common: Common, problems: list[Problem]) -> None:
         """The rows of a table; their text is kept, since none can be read at a place of one's choice."""
@@ -283,25 +281,49 @@ def _path(root: str, name: str) -> bytes:
     return os.fsencode(f"{root}/{name}") if Path(root).is_dir() else os.fsencode(root)
 
 
-@contextmanager
-def _opened(path: bytes, name: str) -> Iterator[BinaryIO]:
-    """A file as the bytes that were packed into it."""
+def _chunks(path: bytes, name: str) -> Iterator[bytes]:
+    """A file as the bytes that were packed into it.
+
+    Raises:
+        EOFError: it ends before what was packed does.
+    """
     with open(path, "rb") as file:  # noqa: PTH123 - names may be no valid text
-        if name.lower().endswith(".gz"):
-            with gzip.GzipFile(fileobj=file) as stream:
-                yield stream  # type: ignore[misc]
-        elif name.lower().endswith(".zst"):
+        if name.lower().endswith(".zst"):
+            yield from _unpacked(file, name)
+            return
+        with gzip.GzipFile(fileobj=file) if name.lower().endswith(".gz") else nullcontext(file) as stream:
+            while chunk := stream.read(_CHUNK):
+                yield chunk
+
+
+def _unpacked(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Frames of Zstandard, one behind the other. The library's own reader says nothing of one that is cut short."""
+    try:
+        import zstandard  # noqa: PLC0415 - only these files need it
+    except ImportError:
+        raise MissingError(f"{name!r} needs zstandard: pip install 'packer-data[text]'") from None
+    frame: Any = None
+    while data := file.read(_PACKED_CHUNK):
+        while data:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
             try:
-                import zstandard  # noqa: PLC0415 - only these files need it
-            except ImportError:
-                raise MissingError(f"{name!r} needs zstandard: pip install 'packer-data[text]'") from None
-            try:
-                with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as reader:
-                    yield io.BufferedReader(reader)
+                yield frame.decompress(data)
             except zstandard.ZstdError as error:
                 raise SourceError(f"{name!r} is damaged ({error}): copy it again") from None
-        else:
-            yield file
+            data = frame.unused_data if frame.eof else b""
+            frame = None if frame.eof else frame
+    if frame is not None:
+        raise EOFError("the last frame is cut short")
+
+
+def _beginning(chunks: Iterator[bytes], limit: int) -> bytes:
+    """All of a file, or a byte more than is allowed."""
+    data = bytearray()
+    for chunk in chunks:
+        data += chunk
+        if len(data) > limit:
+            return bytes(data[: limit + 1])
+    return bytes(data)
 
 
 def _with_splits(files: Sequence[_Found]) -> list[_Found]:

@@ -209,11 +209,11 @@ class Store:
         """
         raise NotImplementedError
 
-    def addresses(self, shard: int, rows: Ints) -> tuple[Any, Ints]:
+    def addresses(self, shard: int, rows: Ints) -> tuple[Any, Ints, Ints]:
         """For rows of a shard, int64 (n,), the addresses in this process that their offsets count from.
 
         Returns:
-            What keeps the memory mapped while it is held, and int64 (n,).
+            What keeps the memory mapped while it is held; addresses, and the bytes that lie there, int64 (n,) each.
 
         Raises:
             StoreError: it cannot be read.

@@ -122,7 +122,7 @@ class LmdbStore(Store):
             raise self.damaged(self.first(int(shards[place])) + int(rows[place]))
         return found
 
-    def addresses(self, shard: int, rows: Ints) -> tuple[Any, Ints]:
+    def addresses(self, shard: int, rows: Ints) -> tuple[Any, Ints, Ints]:
         """Those of the records, which this process's transaction keeps mapped."""
         if self._placed[0] != os.getpid():
             self._placed = os.getpid(), Recent(self._places)
@@ -130,10 +130,7 @@ class LmdbStore(Store):
         index = self.index(shard)
         assert index.value is not None
         places = np.searchsorted(keys, index.value[rows])
-        ends = (index.offset[:, rows] + index.size[:, rows]).max(0, initial=0).astype(np.int64)
-        if bool((ends > sizes[places]).any()):
-            raise self.damaged(self.first(shard) + int(rows[ends > sizes[places]][0]))
-        return None, addresses[places]
+        return None, addresses[places], sizes[places]
 
     def _places(self, shard: int) -> tuple[Ints, Ints, Ints]:
         """Keys of a run's records, their addresses and their bytes: looked up once, since the file never changes."""

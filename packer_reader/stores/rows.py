@@ -73,7 +73,7 @@ def placed(store: Store, numbers: Ints, field: int) -> tuple[Ints, Ints, list[An
         Addresses, sizes, and what keeps the memory mapped while it is held.
 
     Raises:
-        StoreError: a shard cannot be read.
+        StoreError: a shard cannot be read, or an index leads out of it.
     """
     shards = store.shards_of(numbers)
     first = int(shards[0]) if len(shards) else 0
@@ -82,9 +82,13 @@ def placed(store: Store, numbers: Ints, field: int) -> tuple[Ints, Ints, list[An
     for shard in used:
         here: Any = slice(None) if len(used) == 1 else np.flatnonzero(shards == shard)
         index, rows = store.index(shard), numbers[here] - store.first(shard)
-        holder, bases = store.addresses(shard, rows)
+        holder, bases, limits = store.addresses(shard, rows)
         held.append(holder)
-        addresses[here], sizes[here] = bases + index.offset[field][rows].astype(np.int64), index.size[field][rows]
+        offsets, size = index.offset[field][rows].astype(np.int64), index.size[field][rows].astype(np.int64)
+        outside = (offsets < 0) | (offsets > limits - size)
+        if bool(outside.any()):  # an index that was changed behind our back must not lead anywhere else
+            raise store.damaged(int(numbers[here][outside][0]), "its row lies outside of its record")
+        addresses[here], sizes[here] = bases + offsets, size
     return addresses, sizes, held
 
 
