@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from packer.checksum import file_noted
-from packer.unit import SplitJob, UnitDone, convert_unit
 from packer.whereabouts import last_seen
+from packer.work import convert
 from packer_reader.errors import SampleError, WorkerError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from packer.output.journal import Journal, ShardDone
     from packer.sinks.base import Sink
     from packer.sinks.cut import ShardPlan
+    from packer.unit import SplitJob, UnitDone
 
 __all__ = ["Drive", "Lane", "Watcher"]
 
@@ -166,7 +167,7 @@ class Drive:
             crashed = self._crashed.get(unit, frozenset())
             task = _Task(unit=unit)
             careful = task in self._deaths
-            self._flying[self.executor.submit(convert_unit, jobs, wanted, unit, crashed, careful=careful)] = task
+            self._flying[self.executor.submit(convert, jobs, wanted, unit, crashed, careful=careful)] = task
 
     def _collect(self) -> None:
         for future in wait(self._flying, return_when=FIRST_COMPLETED).done:

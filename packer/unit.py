@@ -172,12 +172,7 @@ class _Rows:
 
 
 def convert_unit(
-    jobs: Sequence[SplitJob],
-    wanted: Sequence[int],
-    unit: int,
-    crashed: frozenset[int] = frozenset(),
-    *,
-    careful: bool = False,
+    jobs: Sequence[SplitJob], wanted: Sequence[int], unit: int, crashed: frozenset[int] = frozenset()
 ) -> list[UnitDone]:
     """Convert one unit; bad samples are recorded, never raised.
 
@@ -186,7 +181,6 @@ def convert_unit(
         wanted: numbers of the jobs whose files are to be written.
         unit: number of the unit.
         crashed: keys whose conversion has killed a process twice; they are skipped.
-        careful: whether a process has died at this unit.
 
     Returns:
         What was done, per wanted job.
@@ -195,10 +189,6 @@ def convert_unit(
         OSError: the staging folder cannot be written.
     """
     first = jobs[0]
-    if first.recipe.text is not None:
-        from packer.tokens.unit import convert_documents  # noqa: PLC0415 - pictures need none of it
-
-        return [convert_documents(jobs[number], unit, crashed, careful=careful) for number in wanted]
     keys, refs = first.plan.keys(unit).tolist(), unit_refs(first, unit)
     problems, first_problem = list[Problem](), None
     rows = [_Rows() for _ in wanted]

@@ -34,7 +34,8 @@ READER = STORES | {
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
     "packer_reader.ahead", "packer_reader.view", "packer_reader.pixels", "packer_reader.cache", "packer_reader.warm",
-    "packer_reader.footprint", "packer_reader.packed", "packer_reader.boxes",
+    "packer_reader.footprint", "packer_reader.packed", "packer_reader.boxes", "packer_reader.ragged",
+    "packer_reader.tokens", "packer_reader.sequences", "packer_reader.together",
 }  # fmt: skip
 SHARED = STORES | {"packer_reader.boxes", "packer_reader.check", "packer_reader.summary", "packer_reader.resize"}
 MAY_IMPORT = {
@@ -77,6 +78,9 @@ MAY_IMPORT = {
     "packer_reader.resize": {"packer_reader.opencv"},
     "packer_reader.jpeg": set(),
     "packer_reader.boxes": set(),
+    "packer_reader.ragged": set(),
+    "packer_reader.tokens": STORES | {"packer_reader.ragged", "packer_reader.pixels"},
+    "packer_reader.sequences": STORES | {"packer_reader.arguments", "packer_reader.ragged"},
     "packer_reader.decode": FORMAT | {"packer_reader.jpeg"},
     "packer_reader.pixels": STORES,
     "packer_reader.footprint": set(),
@@ -86,10 +90,25 @@ MAY_IMPORT = {
     "packer_reader.summary": STORES,
     "packer_reader": READER | {"packer_reader.check", "packer_reader.summary"},
     "packer.plan": BASE,
-    "packer.recipe": BASE,
+    "packer.text": BASE,
+    "packer.recipe": BASE | {"packer.text"},
     "packer.sample": set(),
+    "packer.tokens": SHARED
+    | {
+        "packer.checksum",
+        "packer.recipe",
+        "packer.sample",
+        "packer.sinks.fragment",
+        "packer.sources",
+        "packer.stored",
+        "packer.text",
+        "packer.tokens",
+        "packer.unit",
+        "packer.whereabouts",
+    },
+    "packer.work": {"packer.unit", "packer.tokens.unit"},
     "packer.transforms": SHARED | {"packer.recipe", "packer.transforms"},
-    "packer.sources": SHARED | {"packer.fields", "packer.sample", "packer.sources"},
+    "packer.sources": SHARED | {"packer.fields", "packer.sample", "packer.sources", "packer.text"},
     "packer.runners": BASE | {"packer.runners"},
     "packer.stored": SHARED | {"packer.transforms"},
     "packer.reuse": SHARED | {"packer.recipe", "packer.stored", "packer.sources.refs"},
@@ -117,7 +136,8 @@ MAY_IMPORT = {
         "packer.reuse",
         "packer.whereabouts",
     },
-    "packer.drive": SHARED | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.output.journal"},
+    "packer.drive": SHARED
+    | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.work", "packer.output.journal"},
     "packer.sheet": SHARED,
     "packer.cli": SHARED | {"packer", "packer_reader.recall", "packer_reader.arguments"},
     "packer": SHARED | {"packer"},
@@ -147,7 +167,12 @@ HOMES = {
               "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader",
               "packer_reader.iteration", "packer_reader.skipping", "packer_reader.fill",
               "packer_reader.sender", "packer_reader.packed", "packer_reader.boxes",
-              "packer_reader.device", "packer.runners.processes"),
+              "packer_reader.device", "packer.runners.processes",
+              "packer_reader.ragged", "packer_reader.tokens", "packer_reader.together"),
+    "tokenizers": ("packer.tokens.tokenizer", "packer.tokens.train"),
+    "sentencepiece": ("packer.tokens.tokenizer",),
+    "zstandard": ("packer.sources.text",),
+    "gzip": ("packer.sources.text",),
 }  # fmt: skip
 
 

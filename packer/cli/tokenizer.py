@@ -11,7 +11,12 @@ __all__ = ["tokenizer"]
 
 @click.group()
 def tokenizer() -> None:
-    """Make tokenizers, on this machine."""
+    """Make tokenizers, on this machine.
+
+    \b
+    Example:
+      packer tokenizer train docs.jsonl books/ --vocab 32000 -o tokenizer.json
+    """
 
 
 @tokenizer.command()

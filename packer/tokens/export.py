@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from packer_reader.decode import decode_field
 from packer_reader.errors import OutputError, UsageError, os_error
+from packer_reader.stores.rows import Rows, gather_ragged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,20 +94,19 @@ def _dtype(store: Store, form: Form) -> np.dtype[Any]:
 
 def _documents(store: Store, *, stacked: bool) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """Valid tokens of some samples, and those of each document among them."""
-    from packer_reader.batch import BatchReader  # noqa: PLC0415 - loads torch
-    from packer_reader.view import View  # noqa: PLC0415
-
-    names = ("tokens", "cu_seqlens") if stacked else ("tokens",)
-    reader = BatchReader(store, View(fields=names, dtype="stored"), 0)
+    field = store.manifest.fields[0]
     for first in range(0, len(store), _CHUNK):
-        batch = reader.read(np.arange(first, min(first + _CHUNK, len(store))), 0)
+        numbers = np.arange(first, min(first + _CHUNK, len(store)))
         if not stacked:
-            yield batch["tokens"].values.numpy(), batch["tokens"].offsets.diff().numpy()
+            documents = [decode_field(field, view) for (view,) in store.read(numbers, [0])]
+            yield np.concatenate(documents), np.array([len(one) for one in documents], np.int64)
             continue
-        bounds = [row.numpy() for row in batch["cu_seqlens"].to_list()]
-        rows = batch["tokens"].numpy()
-        valid = [row[: ends[-1]] for row, ends in zip(rows, bounds, strict=True)]
-        yield np.concatenate(valid), np.concatenate([np.diff(ends).astype(np.int64) for ends in bounds])
+        rows = np.empty((len(numbers), field.maximum[0]), field.dtype)
+        Rows(store, numbers, 0, field.dtype, field.maximum[0]).copy(0, len(rows), rows)
+        ends, offsets = gather_ragged(store, numbers, 1, "int32")
+        bounds = np.split(ends, offsets[1:-1])
+        valid = [row[: own[-1]] for row, own in zip(rows, bounds, strict=True)]
+        yield np.concatenate(valid), np.concatenate([np.diff(own) for own in bounds]).astype(np.int64)
 
 
 def _index(counts: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> bytes:

@@ -217,7 +217,7 @@ def convert_documents(
         at = stack.enter_context(Whereabouts(job.work, unit))
         job.data_path(unit).parent.mkdir(parents=True, exist_ok=True)
         fragment = stack.enter_context(FRAGMENTS[job.recipe.container](job.data_path(unit), job.suffixes))
-        one = _Unit(job, unit, text, opened(text), at)
+        one = _Unit(job, unit, text, _opened(text), at)
         one.read(crashed, 1 if careful else _TOGETHER)
         if text.pack == "none":
             one.write_documents(fragment)
@@ -228,8 +228,7 @@ def convert_documents(
     return _finish(one, fragment, one.facts(packed), records)
 
 
-def opened(text: Text) -> Tokenizer:
-    """The tokenizer of a recipe."""
+def _opened(text: Text) -> Tokenizer:
     return open_tokenizer(text.tokenizer, text.file, allow_special=text.allow_special)
 
 
@@ -241,7 +240,7 @@ def tokens_of(job: SplitJob, ref: Ref) -> Tokens:
     """
     text, source = job.recipe.text, job.source
     assert text is not None
-    return _framed(opened(text).encode([source.document(ref)])[0], text)  # type: ignore[attr-defined]
+    return _framed(_opened(text).encode([source.document(ref)])[0], text)  # type: ignore[attr-defined]
 
 
 def _framed(tokens: Tokens, text: Text) -> Tokens:

@@ -18,7 +18,7 @@ from packer_reader import StreamDataset, document_ids, loader, position_ids
 class TinyModel(nn.Module):
     """One block of causal attention that sees its own document only."""
 
-    def __init__(self, vocabulary: int, length: int, width: int = 64) -> None:
+    def __init__(self, vocabulary: int, length: int, width: int = 32) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, vocabulary)
