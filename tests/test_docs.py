@@ -40,6 +40,9 @@ def test_the_readmes_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         recipe = Recipe(container=container, resize=(48,), fit="crop", shard_bytes=900_000)  # type: ignore[arg-type]
         build(str(source), out, recipe, Job(workers=1))
     assert (tmp_path / "out" / "train-000002.tar").exists()
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": f"no. {n} " * n}) + "\n" for n in range(1, 90)))
+    for command in ("build docs.jsonl corpus --pack bestfit --seq-len 129", "build docs.jsonl documents.lmdb"):
+        assert CliRunner().invoke(cli, shlex.split(command), catch_exceptions=False).exit_code == 0
     names: dict[str, Any] = {"__name__": "__main__"}
     blocks = re.findall(r"```python\n(?!# recipe)(.*?)```", README, re.DOTALL)  # recipes: interop/test_frameworks.py
     assert len(blocks) >= 4
@@ -79,6 +82,7 @@ def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     build(str(source), "out.lmdb", Recipe(container="lmdb"), Job(workers=1))
     (tmp_path / "photos.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": f"no. {n} " * n}) + "\n" for n in range(1, 90)))
     commands = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("packer ")]
     assert len(commands) >= 2
@@ -89,6 +93,9 @@ def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(packer_reader.open("repacked.lmdb")) == len(packer_reader.open("captioned.lmdb")) == 20
     assert packer_reader.open("captioned.lmdb").manifest.field("txt") is not None
     assert packer_reader.open("captions.lmdb")[0]["caption"].startswith("no. ")
+    assert packer_reader.open("corpus")[0]["tokens"].shape == (129,)
+    assert len(packer_reader.open("documents.lmdb")) == 89
+    assert (tmp_path / "corpus_text_document.idx").exists()
 
 
 def options() -> set[str]:
