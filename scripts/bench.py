@@ -1,8 +1,8 @@
 """Benchmarks. Each alternates the product with the bare libraries it is made of, and reports the ratio of medians.
 
 help   start of `packer --help`
-build  the builder: see bench_build.py for its parts (--part jpg, raw, large, sizes, keep, scan, reuse)
-read   the reader: see bench_read.py for its parts (--part jpg, raw, crop)
+build  the builder: see bench_build.py for its parts (--part jpg, raw, large, sizes, keep, scan, reuse, text)
+read   the reader: see bench_read.py for its parts (--part jpg, raw, crop, tokens)
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from bench_build import PARTS, alternate
 from bench_read import READ_PARTS
+from bench_text import build_text, read_tokens
 
 
 def images(arguments: argparse.Namespace, folder: Path) -> Path:
@@ -50,7 +51,9 @@ def bench_help(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["help", "build", "read"])
-    parser.add_argument("--part", action="append", choices=sorted(PARTS.keys() | READ_PARTS), help="jpg when left out")
+    parser.add_argument(
+        "--part", action="append", choices=sorted({*PARTS, *READ_PARTS, "text", "tokens"}), help="jpg when left out"
+    )
     parser.add_argument("--images", help="a folder of JPEGs; photographs are cut up when left out")
     parser.add_argument("--count", type=int, default=3000, help="images to make")
     parser.add_argument("--repeats", type=int, default=3)
@@ -58,9 +61,10 @@ def main() -> None:
     if arguments.what == "help":
         bench_help(arguments)
         return
-    parts = PARTS if arguments.what == "build" else READ_PARTS
+    parts = PARTS | {"text": build_text} if arguments.what == "build" else READ_PARTS | {"tokens": read_tokens}
     with tempfile.TemporaryDirectory() as name:
-        source = images(arguments, Path(name))
+        about_text = {"text", "tokens"} >= set(arguments.part or ["jpg"])
+        source = Path(name) if about_text else images(arguments, Path(name))
         for part in arguments.part or ["jpg"]:
             if part not in parts:
                 parser.error(f"{arguments.what} has no part {part}: it has {', '.join(parts)}")

@@ -167,6 +167,33 @@ def build_litdata(items: list[tuple[str, int]], mode: str, out: Path) -> float:
     return time.perf_counter() - started
 
 
+def token_block(number: int, path: str) -> Any:
+    """Two thousand sequences of a flat file of tokens."""
+    import torch
+
+    rows = np.memmap(path, np.uint16, "r", offset=number * TOKENS * 2000 * 2)[: TOKENS * 2000]
+    return torch.from_numpy(rows.astype(np.int32)).to(torch.uint16)
+
+
+def build_tokens(flat: Path, out: Path) -> None:
+    """A flat file of uint16 tokens, for litdata's TokensLoader."""
+    from litdata import TokensLoader, optimize
+
+    blocks = flat.stat().st_size // (TOKENS * 2000 * 2)
+    optimize(
+        partial(token_block, path=str(flat)), list(range(blocks)), str(out), chunk_size=TOKENS * 8000,
+        item_loader=TokensLoader(block_size=TOKENS), num_workers=WORKERS,
+    )  # fmt: skip
+
+
+def read_tokens(out: Path, batch: int) -> Iterable[Any]:
+    from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
+
+    data = StreamingDataset(str(out), item_loader=TokensLoader(block_size=TOKENS), shuffle=True)
+    workers = WORKERS if batch > 64 else 0
+    return ((None, rows) for rows in StreamingDataLoader(data, batch_size=batch, num_workers=workers))
+
+
 BUILDERS: dict[str, Callable[[list[tuple[str, int]], str, Path], float]] = {
     "ffcv": build_ffcv,
     "webdataset": build_webdataset,
@@ -175,7 +202,7 @@ BUILDERS: dict[str, Callable[[list[tuple[str, int]], str, Path], float]] = {
 }
 
 
-BATCH, EPOCHS = 256, 5
+BATCH, EPOCHS, TOKENS = 256, 5, 2048
 
 
 def read_ffcv(mode: str, out: Path, crop: str | None) -> Iterable[Any]:
@@ -257,10 +284,18 @@ def rates(batches: Iterable[Any]) -> list[float]:
     return found
 
 
+def rates_once(batches: Iterable[Any]) -> float:
+    """Samples per second of one epoch."""
+    started, count = time.perf_counter(), 0
+    for _, rows in batches:
+        count += len(rows)
+    return count / (time.perf_counter() - started)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peer", choices=BUILDERS)
-    parser.add_argument("mode", choices=("jpg", "jpg512", "raw"))
+    parser.add_argument("mode", choices=("jpg", "jpg512", "raw", "tokens64", "tokens512"))
     parser.add_argument("images", type=Path, nargs="?")
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--read", type=Path, metavar="OUT")
@@ -268,7 +303,13 @@ def main() -> None:
     arguments = parser.parse_args()
     line: dict[str, Any] = {"peer": arguments.peer, "mode": arguments.mode}
     with contextlib.redirect_stdout(sys.stderr):  # what a peer says is no part of the line
-        if arguments.read:
+        if arguments.mode.startswith("tokens"):
+            if arguments.read:
+                batch = int(arguments.mode.removeprefix("tokens"))
+                line["rates"] = [rates_once(read_tokens(arguments.read.resolve(), batch)) for _ in range(EPOCHS)]
+            else:
+                build_tokens(arguments.images.resolve(), arguments.out.resolve())
+        elif arguments.read:
             line["rates"] = rates(READERS[arguments.peer](arguments.mode, arguments.read.resolve(), arguments.crop))
         else:
             items = labelled_files(arguments.images)
