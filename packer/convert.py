@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +33,7 @@ from packer.sources.text import Documents
 from packer.split import divide
 from packer.tokens.window import of_text, with_unit
 from packer.unit import SplitJob
+from packer.versions import versions_of
 from packer_reader.errors import PackerError, UsageError, WorkerError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
 
@@ -160,7 +159,7 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     """Every store of the build, whole but not published; their manifests by size."""
     source, listing = _listed(source, staging, recipes[0], job)
     recipes = [with_unit(recipe, listing.bytes, listing.found) for recipe in recipes]
-    whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, _versions(recipes[0]))
+    whole = _Build(job, run, staging, source, listing, RefTable(staging.refs), recipes, versions_of(recipes[0]))
     run.ended("scan")
     if recipes[0].text is None:
         codec = choose_codec(recipes[0], listing.suffixes)
@@ -301,19 +300,3 @@ def _sink(target: StoreTarget) -> Sink:
     from packer.sinks.lmdb import LmdbSink  # noqa: PLC0415 - only LMDB stores need lmdb
 
     return LmdbSink(target)
-
-
-def _versions(recipe: Recipe) -> dict[str, str]:
-    """Of everything that shapes bytes; `conversion` rises when this package makes other pixels of the same file."""
-    packages = ["numpy", "opencv-python", "opencv-python-headless", "packer-data", "pillow", "simplejpeg", "torch"]
-    if recipe.text is not None:
-        packages = ["numpy", "packer-data", *([] if recipe.text.tokenizer == "bytes" else [recipe.text.tokenizer])]
-    found = {name: _version(name) for name in packages + (["lmdb"] if recipe.container == "lmdb" else [])}
-    return {name: text for name, text in found.items() if text} | {"machine": platform.machine(), "conversion": "1"}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except ModuleNotFoundError:
-        return ""

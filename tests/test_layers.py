@@ -171,8 +171,8 @@ HOMES = {
               "packer_reader.ragged", "packer_reader.tokens", "packer_reader.together"),
     "tokenizers": ("packer.tokens.tokenizer", "packer.tokens.train"),
     "sentencepiece": ("packer.tokens.tokenizer",),
-    "zstandard": ("packer.sources.text",),
-    "gzip": ("packer.sources.text",),
+    "zstandard": ("packer.sources.unpack",),
+    "gzip": ("packer.sources.unpack",),
 }  # fmt: skip
 
 

@@ -8,15 +8,13 @@ staging folder. Whether a line is JSON, and text Unicode, is seen when it is rea
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from packer.sample import Problem, Ref
 from packer.sources.base import Listing
@@ -25,6 +23,7 @@ from packer.sources.lines import spans_of
 from packer.sources.lists import read_rows
 from packer.sources.refs import Common, Places
 from packer.sources.tree import Folder, suffix_of
+from packer.sources.unpack import PACKED, beginning, chunks_of
 from packer_reader.errors import MissingError, SampleError, SourceError
 from packer_reader.format.columns import canonical_json
 
@@ -40,10 +39,6 @@ TEXTS = (".txt", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 """Extensions of documents, behind which .gz or .zst may stand for all but Parquet and CSV."""
 _LINES = (".jsonl", ".ndjson")
 _TABLES = (".csv", ".tsv", ".parquet")
-_PACKED = (".gz", ".zst")
-_CHUNK = 8 << 20
-_PACKED_CHUNK = 1 << 16
-"""Bytes unpacked at a time: they may become many."""
 _UNPACKED = -2
 """In place of a CRC: the document lies in the staging folder."""
 
@@ -51,8 +46,8 @@ _UNPACKED = -2
 def text_suffix(name: str) -> str:
     """The extension of documents that a file's name has, without a compression behind it; empty without one."""
     stem, last = os.path.splitext(name.lower())  # noqa: PTH122 - names may be no valid text
-    inner = os.path.splitext(stem)[1] if last in _PACKED else last  # noqa: PTH122
-    return inner if inner in TEXTS and not (last in _PACKED and inner in _TABLES) else ""
+    inner = os.path.splitext(stem)[1] if last in PACKED else last  # noqa: PTH122
+    return inner if inner in TEXTS and not (last in PACKED and inner in _TABLES) else ""
 
 
 @dataclass(frozen=True)
@@ -208,20 +203,22 @@ class Documents:
         if suffix in _TABLES:
             self._list_rows(file, Path(os.fsdecode(path)), refs, common, problems)
             return
-        packed = file.name.lower().endswith(_PACKED)
+        packed = file.name.lower().endswith(PACKED)
         separator = "line" if suffix in _LINES else self.text.separator
         if separator == "file" and not packed:
             if file.size:
                 refs.add([os.fsencode(file.name)], Places([file.size], [file.mtime_ns]), common)
             return
         if separator == "file":
-            self._keep(refs, [(f"{file.name}:1", _beginning(_chunks(path, file.name), self.text.max_document))], common)
+            self._keep(
+                refs, [(f"{file.name}:1", beginning(chunks_of(path, file.name), self.text.max_document))], common
+            )
             return
         base = 0
 
         def chunks() -> Iterator[bytes]:
             nonlocal base
-            for number, chunk in enumerate(_chunks(path, file.name)):
+            for number, chunk in enumerate(chunks_of(path, file.name)):
                 place = refs.keep(chunk) if packed else 0
                 base = base if number else place
                 yield chunk
@@ -273,57 +270,12 @@ class Documents:
 
 
 def _wanted(suffix: bytes) -> bool:
-    return os.fsdecode(suffix) in (*TEXTS, *_PACKED)
+    return os.fsdecode(suffix) in (*TEXTS, *PACKED)
 
 
 def _path(root: str, name: str) -> bytes:
     """Of a file of a source, which may be that file itself."""
     return os.fsencode(f"{root}/{name}") if Path(root).is_dir() else os.fsencode(root)
-
-
-def _chunks(path: bytes, name: str) -> Iterator[bytes]:
-    """A file as the bytes that were packed into it.
-
-    Raises:
-        EOFError: it ends before what was packed does.
-    """
-    with open(path, "rb") as file:  # noqa: PTH123 - names may be no valid text
-        if name.lower().endswith(".zst"):
-            yield from _unpacked(file, name)
-            return
-        with gzip.GzipFile(fileobj=file) if name.lower().endswith(".gz") else nullcontext(file) as stream:
-            while chunk := stream.read(_CHUNK):
-                yield chunk
-
-
-def _unpacked(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Frames of Zstandard, one behind the other. The library's own reader says nothing of one that is cut short."""
-    try:
-        import zstandard  # noqa: PLC0415 - only these files need it
-    except ImportError:
-        raise MissingError(f"{name!r} needs zstandard: pip install 'packer-data[text]'") from None
-    frame: Any = None
-    while data := file.read(_PACKED_CHUNK):
-        while data:
-            frame = frame or zstandard.ZstdDecompressor().decompressobj()
-            try:
-                yield frame.decompress(data)
-            except zstandard.ZstdError as error:
-                raise SourceError(f"{name!r} is damaged ({error}): copy it again") from None
-            data = frame.unused_data if frame.eof else b""
-            frame = None if frame.eof else frame
-    if frame is not None:
-        raise EOFError("the last frame is cut short")
-
-
-def _beginning(chunks: Iterator[bytes], limit: int) -> bytes:
-    """All of a file, or a byte more than is allowed."""
-    data = bytearray()
-    for chunk in chunks:
-        data += chunk
-        if len(data) > limit:
-            return bytes(data[: limit + 1])
-    return bytes(data)
 
 
 def _with_splits(files: Sequence[_Found]) -> list[_Found]:
