@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from packer_reader.batch import BatchReader, guarded, one_sample
 from packer_reader.cache import cached_pixels
 from packer_reader.course import SINGLES, Course
 from packer_reader.epoch import EpochClock, Position
-from packer_reader.errors import DamageError, UsageError
+from packer_reader.errors import DamageError, StoreError, UsageError
 from packer_reader.footprint import loop_bytes
 from packer_reader.handle import drop_dead
 from packer_reader.iteration import Iteration
@@ -26,12 +27,11 @@ from packer_reader.sequences import SequenceStore
 from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
 from packer_reader.stores.open import open_store
-from packer_reader.together import Together, batches_together
+from packer_reader.together import Together, batches_together, within_reach
 from packer_reader.view import Decode, View
 from packer_reader.warm import warm as read_all
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from packer_reader.batches import Batches
@@ -273,25 +273,29 @@ class StreamDataset(IterableDataset[Any]):
 
     def several(self, batches: Batches, number: int) -> Iterator[Any]:
         """Batches from one on, where this process trains: some that are small, or the one."""
-        count = min(self._together, len(batches) - number)
-        if count > 1 and self._skipped is None:
-            parts = batches.several(number, count)
-            for near in batches.arriving(number, first=number == 0, count=count):
-                self._ahead.announce(near)
-            try:
-                found = Together(self._reader, np.concatenate([numbers for numbers, _ in parts]), batches.epoch)
-            except DamageError:
-                yield self.batch(batches, number, first=False)  # the batch that it is in says so
-                return
-            place = 0
-            for numbers, valid in parts:
-                batch = found.batch(place, place + len(numbers))
-                if self.course.tail == "pad":
-                    batch["valid"] = torch.from_numpy(valid)
-                yield guarded(self.transform(batch)) if self.transform else batch
-                place += len(numbers)
-        else:
+        count = min(self._together, len(batches) - number) if self._skipped is None else 1
+        parts = batches.several(number, count) if count > 1 else []
+        while len(parts) > 1 and not within_reach(self._reader, np.concatenate([part for part, _ in parts])):
+            parts = parts[: len(parts) // 2]
+        if len(parts) < 2:
             yield self.batch(batches, number, first=number == 0)
+            return
+        for near in batches.arriving(number, first=number == 0, count=len(parts)):
+            self._ahead.announce(near)
+        numbers, found, place = np.concatenate([part for part, _ in parts]), None, 0
+        for part, valid in parts:
+            if found is None or found.process != os.getpid():
+                try:
+                    found = Together(self._reader, numbers, batches.epoch)
+                except StoreError:
+                    break  # the batch that it is in says so
+            batch = found.batch(place, place + len(part))
+            if self.course.tail == "pad":
+                batch["valid"] = torch.from_numpy(valid)
+            place += len(part)
+            yield guarded(self.transform(batch)) if self.transform else batch
+        if found is None:
+            yield self.batch(batches, number, first=False)
 
     def samples(self, batches: Batches, number: int) -> list[Any]:
         """The same as single samples, before `transform`."""

@@ -55,6 +55,9 @@ def _batch_bytes(reader: BatchReader, batch_size: int) -> int:
 def _mean_bytes(reader: BatchReader, field: FieldSpec) -> int:
     """Of one value that comes in a list: an image by its sides, anything else by its share of the store."""
     store = reader.store
+    if field.kind == "tokens" and field.shape == (None,) and reader.view.decode != "bytes":
+        wide = 8 if reader.view.dtype == "int64" else int(np.dtype(field.dtype).itemsize)
+        return int(store.manifest.statistics["tokens"]["tokens"]) * wide // max(1, len(store))
     if field.kind != "image" or reader.view.decode == "bytes":
         return int(store.manifest.bytes) // max(1, len(store))
     places = np.linspace(0, len(store) - 1, min(len(store), _LOOKED_AT)).astype(np.int64)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Iteration"]
 
 
+_END = object()
+
+
 @lru_cache(maxsize=1)
 def _freeze(process: int) -> None:  # noqa: ARG001 - once in each
     """Leave what a worker has inherited alone.
@@ -80,11 +83,11 @@ class Iteration(Iterator[Any]):
 
     def _next_here(self, number: int) -> Any:
         """The next batch, where this process trains as well."""
-        batch = next(self._ready, None)
-        if batch is None:
+        self._given += 1  # whatever comes of it: one that failed does not come again
+        batch = next(self._ready, _END)
+        if batch is _END:
             self._ready = self._stream.several(self._batches, number)
             batch = next(self._ready)
-        self._given += 1
         return batch
 
     def state_dict(self) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class Ragged:
         return iter(self.to_list())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.values.nbytes > _SMALL:
+        here = self.values.device.type == self.offsets.device.type == "cpu" and not self.values.requires_grad
+        if self.values.nbytes > _SMALL or not here:
             return Ragged, (self.values, self.offsets)
         return Ragged.of, (self.values.numpy(), self.offsets.numpy())
 

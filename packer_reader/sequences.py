@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from packer_reader.arguments import whole
 from packer_reader.errors import DamageError, UsageError
+from packer_reader.format.array import ARRAY_HEADER
 from packer_reader.format.fields import ROWS, FieldSpec
 from packer_reader.ragged import Ragged
+from packer_reader.stores.base import in_range
 from packer_reader.stores.rows import memory_at, placed
 
 if TYPE_CHECKING:
@@ -83,9 +85,7 @@ class SequenceStore:
 
     def number(self, number: int) -> int:
         """A sequence's number in range; see `Store.number`."""
-        if not -len(self) <= number < len(self):
-            raise UsageError(f"there is no sequence {number}: there are {len(self)}")
-        return number % len(self)
+        return in_range(number, len(self))
 
     def check_same(self) -> None:
         """See `Store.check_same`."""
@@ -102,7 +102,7 @@ class SequenceStore:
 
     def bounds(self, numbers: Ints) -> Ragged:
         """Where documents begin in some sequences, and their valid tokens."""
-        _, _, lengths, owners = self._pieces(numbers)
+        _, _, lengths, owners, _ = self._pieces(numbers)
         counts = np.bincount(owners, minlength=len(numbers)) + 1
         offsets = np.concatenate([[0], np.cumsum(counts)])
         steps = np.zeros(int(offsets[-1]), np.int64)
@@ -124,7 +124,7 @@ class SequenceStore:
             StoreError: a shard cannot be read.
         """
         assert self._tokens is not None
-        documents, begun, lengths, owners = self._pieces(numbers)
+        documents, begun, lengths, owners, whole = self._pieces(numbers)
         kind = np.dtype(self._tokens.dtype)
         columns = np.concatenate([[0], np.cumsum(lengths)])[:-1] - owners * self.length
         # Of each sequence but the last all tokens are valid, so that a piece begins where those before it end.
@@ -133,7 +133,7 @@ class SequenceStore:
             out[row] = self.pad
         counts = self.documents.columns.numbers("tokens")[documents].astype(np.int64)
         addresses, sizes, held = placed(self.documents, documents, self._place)
-        odd = (begun < 0) | (lengths < 0) | (begun + lengths > counts) | (counts * kind.itemsize > sizes)
+        odd = (begun < 0) | (lengths < 0) | (whole != counts) | (counts * kind.itemsize + ARRAY_HEADER != sizes)
         if bool(odd.any()):
             raise self.documents.damaged(int(documents[odd][0]), "its columns do not fit its tokens")
         first = addresses + sizes + (begun - counts) * kind.itemsize
@@ -142,20 +142,29 @@ class SequenceStore:
             out[row, column : column + length] = memory_at(address, length, kind)
         del held
 
-    def _pieces(self, numbers: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Parts of documents, sequence by sequence: document, first token in it, tokens, and place in `numbers`."""
+    def _pieces(self, numbers: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """Parts of documents, sequence by sequence.
+
+        Returns:
+            Document, first token in it, tokens, place in `numbers`, and tokens of the whole document, int64 each.
+
+        Raises:
+            DamageError: the columns say what cannot be.
+        """
         ends = self.documents.columns.numbers("token_end")
         low = numbers * self.length
         high = np.minimum(low + self.length, self._total)
         first = np.searchsorted(ends, low.astype(np.uint64), "right")
         last = np.searchsorted(ends, high.astype(np.uint64), "left")
         counts = last - first + 1
+        if bool((counts < 1).any()):
+            raise DamageError(f"the columns of {self.documents!r} are damaged: run `packer verify`, then copy it again")
         owners = np.repeat(np.arange(len(numbers)), counts)
         documents = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts - first, counts)
         stops = ends[documents].astype(np.int64)
         starts = np.where(documents > 0, ends[documents - 1].astype(np.int64), 0)
         begins, closes = np.maximum(starts, low[owners]), np.minimum(stops, high[owners])
-        return documents, begins - starts, closes - begins, owners
+        return documents, begins - starts, closes - begins, owners, stops - starts
 
 
 class Filler:

@@ -6,6 +6,7 @@ takes 5 us a batch. What is copied stays one batch, since one of 1 MB is written
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 
 from packer_reader.batch import Batch, Direct
 from packer_reader.fill import Column, Encoded
-from packer_reader.ragged import Ragged
-from packer_reader.tokens import Sequences
+from packer_reader.sequences import SequenceStore
+from packer_reader.tokens import Bounds, Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,15 +23,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from packer_reader.batch import BatchReader
+    from packer_reader.ragged import Ragged
 
     Ints = npt.NDArray[np.int64]
     Part = Callable[[int, int], Any]
 
-__all__ = ["Together", "batches_together"]
+__all__ = ["Together", "batches_together", "within_reach"]
 
 _SAMPLES = 1 << 14
 """Of the batches whose places are found at once."""
 _MOST = 64
+_SHARDS = 32
+"""Whose files are kept open for them."""
 
 
 def batches_together(reader: BatchReader, batch_size: int | None) -> int:
@@ -39,6 +43,12 @@ def batches_together(reader: BatchReader, batch_size: int | None) -> int:
     if batch_size is None or not rows or reader.view.decode != "torch":
         return 1
     return max(1, min(_MOST, _SAMPLES // batch_size))
+
+
+def within_reach(reader: BatchReader, numbers: Ints) -> bool:
+    """Whether samples lie in so few shards that all may be open at a time."""
+    store = reader.store
+    return isinstance(store, SequenceStore) or len(np.unique(store.shards_of(numbers))) <= _SHARDS
 
 
 class Together:
@@ -50,6 +60,8 @@ class Together:
         Raises:
             StoreError: one is damaged.
         """
+        self.process = os.getpid()
+        """Addresses are those of this process: a child that was forked has to find its own."""
         self._parts: dict[str, Part] = {}
         for (name,), field in zip(reader.names, reader.filled, strict=True):
             self._parts[name] = _part(field, numbers, epoch, reader)
@@ -66,20 +78,22 @@ def _part(field: Any, numbers: Ints, epoch: int, reader: BatchReader) -> Part:
     if isinstance(field, Column):
         values = reader.store.columns.numbers(field.field.name)[numbers].astype(field.dtype, copy=False)
         return lambda start, stop: torch.from_numpy(values[start:stop])
-    if isinstance(field, Sequences):
-        rows = field.rows(numbers)
-        shape, dtype = field.shapes[0] or (), field.dtype
+    if isinstance(field, Bounds):
+        (found,) = field.fill(Encoded(numbers, [], [], epoch))
+        whole: Ragged = found
+        return whole.part
+    shape, dtype = field.shapes[0], field.dtype
+    rows = field.rows(numbers) if isinstance(field, Sequences) else None
 
-        def copied(start: int, stop: int) -> torch.Tensor:
-            out = np.empty((stop - start, *shape), dtype)
+    def copied(start: int, stop: int) -> Any:
+        out = None if shape is None else np.empty((stop - start, *shape), dtype)
+        if rows is not None and out is not None:
             rows.copy(start, stop, out)
-            return torch.from_numpy(out)
+        else:
+            (listed,) = field.fill(Encoded(numbers[start:stop], [], [], epoch), [out])
+            if listed is not None:
+                return listed
+        assert out is not None
+        return torch.from_numpy(out)
 
-        return copied
-    out = None if field.shapes[0] is None else np.empty((len(numbers), *field.shapes[0]), field.dtype)
-    (listed,) = field.fill(Encoded(numbers, [], [], epoch), [out])
-    if isinstance(listed, Ragged):
-        return listed.part
-    assert out is not None
-    filled = torch.from_numpy(out)
-    return lambda start, stop: filled[start:stop]
+    return copied

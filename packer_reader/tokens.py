@@ -36,7 +36,7 @@ def document_ids(cu_seqlens: Ragged, length: int) -> torch.Tensor:
     """
     ids, ends = _starts(cu_seqlens, length)
     ids = torch.cumsum(ids, 1) - 1
-    return torch.where(torch.arange(length) < ends[:, None], ids, -1)
+    return torch.where(torch.arange(length, device=ids.device) < ends[:, None], ids, -1)
 
 
 def position_ids(cu_seqlens: Ragged, length: int) -> torch.Tensor:
@@ -50,7 +50,7 @@ def position_ids(cu_seqlens: Ragged, length: int) -> torch.Tensor:
         [[0, 1, 0, 0]]
     """
     starts, ends = _starts(cu_seqlens, length)
-    place = torch.arange(length).expand_as(starts)
+    place = torch.arange(length, device=starts.device).expand_as(starts)
     begun = torch.cummax(torch.where(starts.bool(), place, 0), 1).values
     return torch.where(place < ends[:, None], place - begun, 0)
 
@@ -59,10 +59,11 @@ def _starts(cu_seqlens: Ragged, length: int) -> tuple[torch.Tensor, torch.Tensor
     """1 where a document begins, int64 (n, length), and the valid tokens of each sequence."""
     count, values = len(cu_seqlens), cu_seqlens.values.to(torch.int64)
     last = cu_seqlens.offsets[1:] - 1
-    row = torch.repeat_interleave(torch.arange(count), cu_seqlens.offsets.diff())
-    begins = torch.ones(len(values), dtype=torch.bool)
+    device = values.device
+    row = torch.repeat_interleave(torch.arange(count, device=device), cu_seqlens.offsets.diff())
+    begins = torch.ones(len(values), dtype=torch.bool, device=device)
     begins[last] = False
-    found = torch.zeros(count, length, dtype=torch.int64)
+    found = torch.zeros(count, length, dtype=torch.int64, device=device)
     found[row[begins], values[begins]] = 1
     return found, values[last]
 
@@ -116,10 +117,12 @@ class Lengths:
 
     def fill(self, encoded: Encoded, *_: object) -> list[Any]:
         """The documents as `Ragged`; see `Pictures.fill`."""
-        arrays = []
+        arrays: list[npt.NDArray[Any]] = []
         for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
             check(self._store, number, view, crc)
             arrays.append(decode_field(self._field, view))
         offsets = np.cumsum([0, *map(len, arrays)])
-        values = np.concatenate(arrays).astype(self._dtype, copy=False) if arrays else np.empty(0, self._dtype)
-        return [Ragged.of(np.array(values, copy=None), offsets)]
+        values = np.empty(int(offsets[-1]), self._dtype)
+        for start, array in zip(offsets.tolist(), arrays, strict=False):
+            values[start : start + len(array)] = array
+        return [Ragged.of(values, offsets)]

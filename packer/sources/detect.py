@@ -280,6 +280,8 @@ def _check_place(path: str) -> None:
     place = Path(path)
     if not place.exists():
         raise SourceError(f"source {path!r} does not exist: check the path")
+    if not place.is_dir() and not place.is_file():
+        raise SourceError(f"source {path!r} is neither a file nor a folder: check the path")
     if not place.is_dir() and place.name.lower().endswith(tuple(end.decode() for end in COMPRESSED)):
         raise SourceError(f"source {path!r}: {COMPRESSED_REASON}")
     known = (*LISTS, ".json", *(suffix.decode() for suffix in ARCHIVES))

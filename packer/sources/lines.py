@@ -21,7 +21,8 @@ __all__ = ["Spans", "spans_of"]
 Ints = npt.NDArray[np.int64]
 
 _SHORT = 64
-"""Bytes up to which a line is looked at, to see whether it is blank."""
+"""Bytes that mostly tell whether a line is blank."""
+_SPACE = np.array([bytes([value]).isspace() for value in range(256)])
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,29 @@ def _chosen(spans: Spans, which: npt.NDArray[np.bool_]) -> Spans:
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[Spans, npt.NDArray[np.bool_]]]:
     """All lines, and which of them are blank."""
-    place, begun, number = 0, 0, 1
-    head = b""
-    """The first bytes of a line that began in an earlier chunk."""
+    place, begun, number, blank = 0, 0, 1, True
     for chunk in chunks:
         ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + place
-        starts = np.concatenate([[begun], ends[:-1] + 1]) if len(ends) else np.empty(0, np.int64)
-        spans = Spans(starts.astype(np.int64), (ends - starts).astype(np.int64), number + np.arange(len(ends)))
         if len(ends):
-            yield spans, _blank(spans, chunk, place, head)
-            begun, number, head = int(ends[-1]) + 1, number + len(ends), b""
-        head = (head + chunk[max(0, begun - place) :][: _SHORT + 1])[: _SHORT + 1]
+            starts = np.concatenate([[begun], ends[:-1] + 1]).astype(np.int64)
+            found = _blank(starts - place, ends - place, chunk)
+            found[0] &= blank  # with what came of it before
+            yield Spans(starts, (ends - starts).astype(np.int64), number + np.arange(len(ends))), found
+            begun, number, blank = int(ends[-1]) + 1, number + len(ends), True
+        blank = blank and not chunk[max(0, begun - place) :].strip()
         place += len(chunk)
     if begun < place:
-        last = Spans(np.array([begun]), np.array([place - begun]), np.array([number]))
-        yield last, np.array([place - begun <= _SHORT and not head.strip()])
+        yield Spans(np.array([begun]), np.array([place - begun]), np.array([number])), np.array([blank])
 
 
-def _blank(spans: Spans, chunk: bytes, place: int, head: bytes) -> npt.NDArray[np.bool_]:
-    found = spans.sizes == 0
-    for row in np.flatnonzero((spans.sizes > 0) & (spans.sizes <= _SHORT)).tolist():
-        start, size = int(spans.starts[row]) - place, int(spans.sizes[row])
-        line = chunk[start : start + size] if start >= 0 else (head + chunk)[:size]
-        found[row] = not line.strip()
+def _blank(starts: Ints, ends: Ints, chunk: bytes) -> npt.NDArray[np.bool_]:
+    """Which lines of a chunk hold nothing but white space there; only those that begin with it are looked at."""
+    starts = np.maximum(starts, 0)
+    found = starts == ends
+    first = np.frombuffer(chunk, np.uint8)[np.minimum(starts, len(chunk) - 1)]
+    for row in np.flatnonzero(_SPACE[first] & ~found).tolist():
+        start, end = int(starts[row]), int(ends[row])
+        found[row] = not chunk[start : min(end, start + _SHORT)].strip() and not chunk[start:end].strip()
     return np.asarray(found)
 
 

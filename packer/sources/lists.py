@@ -100,12 +100,13 @@ def encoded_columns(path: Path) -> set[str]:
     return {column.name for column in parquet.ParquetFile(path).schema_arrow if is_bytes(column.type)}
 
 
-def read_rows(path: Path, *, light: bool = False) -> tuple[list[str], bool, Iterator[Row]]:
+def read_rows(path: Path, *, light: bool = False, only: str | None = None) -> tuple[list[str], bool, Iterator[Row]]:
     """The rows of a list.
 
     Args:
         path: of the list.
         light: leave out columns of Parquet that hold files.
+        only: of Parquet, read this column alone.
 
     Returns:
         Column names (empty for JSON lines, where each row has its own), whether cells are strings, and the rows.
@@ -117,7 +118,7 @@ def read_rows(path: Path, *, light: bool = False) -> tuple[list[str], bool, Iter
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":
-            return _parquet(path, light=light)
+            return _parquet(path, light=light, only=only)
         if suffix in {".csv", ".tsv"}:
             return _csv(path, "\t" if suffix == ".tsv" else "")
         return [], False, _json_lines(path)
@@ -201,7 +202,28 @@ def _json_lines(path: Path) -> Iterator[Row]:
                 yield Row(f"line {number}", {}, "it is no JSON object")
 
 
-def _parquet(path: Path, *, light: bool) -> tuple[list[str], bool, Iterator[Row]]:
+def _cells(batch: Any, number: int) -> Iterator[Row]:
+    """Rows of a batch; one whose values Python cannot hold (no UTF-8, a date beyond its years) is none."""
+    try:
+        found = batch.to_pylist()
+    except (ValueError, OverflowError):
+        for place in range(batch.num_rows):
+            try:
+                (cells,) = batch.slice(place, 1).to_pylist()
+            except (ValueError, OverflowError):
+                yield Row(f"row {number + place}", {}, "a value in it is no valid Unicode, or beyond what Python holds")
+            else:
+                yield _row(number + place, cells)
+        return
+    for place, cells in enumerate(found):
+        yield _row(number + place, cells)
+
+
+def _row(number: int, cells: dict[str, Any]) -> Row:
+    return Row(f"row {number}", {name: value for name, value in cells.items() if value is not None})
+
+
+def _parquet(path: Path, *, light: bool, only: str | None) -> tuple[list[str], bool, Iterator[Row]]:
     try:
         from pyarrow import ArrowException, parquet  # noqa: PLC0415 - only Parquet needs it
     except ImportError:
@@ -218,11 +240,11 @@ def _parquet(path: Path, *, light: bool) -> tuple[list[str], bool, Iterator[Row]
     def rows() -> Iterator[Row]:
         number = 0
         heavy = encoded_columns(path) if light else set()
-        wanted = [name for name in names if name not in heavy]
+        wanted = [name for name in names if name not in heavy and only in {None, name}]
         try:
             for batch in file.iter_batches(_BATCH, columns=wanted):
-                for cells in batch.to_pylist():
-                    yield Row(f"row {number}", {name: value for name, value in cells.items() if value is not None})
+                for row in _cells(batch, number):
+                    yield row
                     number += 1
         except (ArrowException, OSError):
             raise SourceError(f"{str(path)!r} is damaged behind row {number}: copy it again") from None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,7 +92,7 @@ class Documents:
             before = refs.count + len(problems)
             try:
                 self._list(file, refs, number, problems)
-            except (OSError, EOFError, SourceError, MissingError) as error:
+            except (OSError, EOFError, zlib.error, SourceError, MissingError) as error:
                 _refuse(error, file)
             if refs.count + len(problems) == before:
                 problems.append(Problem(file.name, "empty", "there is no document in it", split=file.split or None))
@@ -173,6 +174,8 @@ class Documents:
         """All files of all roots, sorted."""
         for number, root in enumerate(self.roots):
             if not Path(root).is_dir():
+                if not Path(root).is_file():
+                    raise SourceError(f"source {root!r} is neither a file nor a folder: check the path")
                 found = Path(root).stat()
                 yield _Found(number, os.path.basename(root), found.st_size, found.st_mtime_ns)  # noqa: PTH119
                 continue
@@ -236,7 +239,7 @@ class Documents:
 
     def _list_rows(self, file: _Found, path: Path, refs: RefWriter, common: Common, problems: list[Problem]) -> None:
         """The rows of a table; their text is kept, since none can be read at a place of one's choice."""
-        named, _, rows = read_rows(path)
+        named, _, rows = read_rows(path, only=self.text.field)
         if named and self.text.field not in named:
             raise SourceError(
                 f"{file.name!r} has no column {self.text.field!r}, it has {', '.join(named)}: name it by --text-field"

@@ -7,7 +7,9 @@ and behind a document are put there by number.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -64,14 +66,17 @@ def tokenized(
         packer.build("docs.jsonl", "out", packer.Recipe(text=packer.tokenized("tok.json", pack="concat", seq_len=2048)))
     """
     if tokenizer == BYTES:
-        return Text(bos=_id_of(bos, "bos", {}), eos=256 if eos == "" else _id_of(eos, "eos", {}), **options)
+        end = 256 if eos == "" else _id_of(eos, "eos", {})
+        options.setdefault("pad", 256 if end is None else end)
+        return Text(bos=_id_of(bos, "bos", {}), eos=end, **options)
     path = Path(tokenizer)
-    if not path.is_file() and (path / "tokenizer.json").is_file():
+    if _is_file(path / "tokenizer.json"):
         path /= "tokenizer.json"
-    if not path.is_file():
+    if not _is_file(path):
         raise UsageError(
-            f"--tokenizer {tokenizer!r} is no file, and names are never downloaded: make the file once, with "
-            f"`python -c \"import tokenizers; tokenizers.Tokenizer.from_pretrained({tokenizer!r}).save('tok.json')\"`, "
+            f"--tokenizer {tokenizer[:200]!r} is no file, and names are never downloaded: make the file once, with "
+            f'`python -c "from tokenizers import Tokenizer; Tokenizer.from_pretrained({tokenizer[:200]!r})'
+            ".save('tok.json')\"`, "
             "or train one with `packer tokenizer train`"
         )
     opened = _open(path, allow_special=options.get("allow_special", False))
@@ -79,7 +84,7 @@ def tokenized(
     options.setdefault("pad", end if end is not None else 0)
     return Text(
         tokenizer=opened.kind,
-        digest=hashlib.sha256(path.read_bytes()).hexdigest(),
+        digest=_digest(path),
         vocabulary=opened.vocabulary,
         bos=_id_of(bos, "bos", opened.ids),
         eos=end,
@@ -89,24 +94,49 @@ def tokenized(
 
 
 def _id_of(token: str | int | None, name: str, ids: dict[str, int]) -> int | None:
+    """An id from what was given: digits are a number, and anything else is a token."""
     if token is None or isinstance(token, int):
         return token
+    if re.fullmatch("[0-9]{1,10}", token):
+        return int(token)
     if token in ids:
         return ids[token]
-    if token.isdecimal():
-        return int(token)
-    raise UsageError(f"--{name} is {token!r}, it must be an id, or a token of the tokenizer's vocabulary")
+    raise UsageError(f"--{name} is {token[:40]!r}, it must be an id, or a token of the tokenizer's vocabulary")
 
 
 @lru_cache(maxsize=2)
-def open_tokenizer(kind: str, path: str, *, allow_special: bool = False) -> Tokenizer:
+def open_tokenizer(kind: str, path: str, digest: str, *, allow_special: bool = False) -> Tokenizer:
     """The tokenizer of a recipe, once per process.
 
+    Args:
+        kind: `bytes`, `tokenizers` or `sentencepiece`.
+        path: of its file.
+        digest: SHA-256 that the file had when the recipe was made.
+        allow_special: see `Text`.
+
     Raises:
-        UsageError: its file cannot be read.
+        UsageError: its file cannot be read, or is another one by now.
         MissingError: its library is not installed.
     """
-    return _Bytes() if kind == BYTES else _open(Path(path), allow_special=allow_special)
+    if kind == BYTES:
+        return _Bytes()
+    if _digest(Path(path)) != digest:
+        raise UsageError(f"--tokenizer {path!r} has changed since the build began: put it back, or start over")
+    return _open(Path(path), allow_special=allow_special)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name too long
+        return False
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"--tokenizer {str(path)!r} cannot be read ({error.strerror}): check the path") from None
 
 
 def _open(path: Path, *, allow_special: bool) -> _HuggingFace | _SentencePiece:
@@ -148,10 +178,40 @@ class _HuggingFace:
         self._library.no_padding()
         self.ids: dict[str, int] = self._library.get_vocab(with_added_tokens=True)
         self.vocabulary = max(self.ids.values(), default=-1) + 1
+        if not self.vocabulary:
+            raise UsageError(f"{str(path)!r} is no tokenizer.json that can be used: its vocabulary is empty")
         special = {token.content for token in self._library.get_added_tokens_decoder().values() if token.special}
         self.end = next((self.ids[name] for name in _ENDS if name in special), None)
+        # Models that have special tokens among their own pieces (Unigram, WordLevel) find them in text all the same.
+        spelled = {} if allow_special else {self.ids[name]: name for name in special if self._spells(name)}
+        self._spelled = {number: name for number, name in spelled.items() if name != self._unknown()}
+
+    def _spells(self, name: str) -> bool:
+        """Whether the name of a special token in a text becomes that token, although it should be plain text."""
+        return self.ids[name] in self._library.encode(f"a {name} b", add_special_tokens=False).ids
+
+    def _unknown(self) -> str | None:
+        """The token of what the model does not know, which is no special token that a text could spell."""
+        model = json.loads(self._library.to_str()).get("model", {})
+        number = model.get("unk_id")
+        name = model.get("unk_token")
+        return name if number is None else next((token for token, one in self.ids.items() if one == number), name)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
+        found = self._encoded(texts)
+        if self._spelled:
+            specials = np.array(sorted(self._spelled), np.uint32)
+            for ids in found:
+                odd = ids[np.isin(ids, specials)]
+                if len(odd):
+                    raise SampleError(
+                        "unsupported",
+                        f"it spells {self._spelled[int(odd[0])]!r}, which this tokenizer cannot take as plain text "
+                        "(--allow-special takes it as that token)",
+                    )
+        return found
+
+    def _encoded(self, texts: Sequence[str]) -> list[Ids]:
         try:
             found = self._library.encode_batch(list(texts), add_special_tokens=False)
         except BaseException as error:

@@ -229,7 +229,7 @@ def convert_documents(
 
 
 def _opened(text: Text) -> Tokenizer:
-    return open_tokenizer(text.tokenizer, text.file, allow_special=text.allow_special)
+    return open_tokenizer(text.tokenizer, text.file, text.digest, allow_special=text.allow_special)
 
 
 def tokens_of(job: SplitJob, ref: Ref) -> Tokens:

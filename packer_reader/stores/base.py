@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["Spans", "Store"]
+__all__ = ["Spans", "Store", "in_range"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -35,6 +35,22 @@ class Spans:
 
     views: list[list[memoryview]]
     crcs: list[list[int]]
+
+
+def in_range(number: int, samples: int) -> int:
+    """A sample number; negative ones count from the end.
+
+    Raises:
+        NotFoundError: there is no such sample.
+        UsageError: it is no number.
+    """
+    try:
+        number = operator.index(number)
+    except TypeError:
+        raise UsageError(f"a sample number is a whole number, not {number!r}: find(name) takes source names") from None
+    if not -samples <= number < samples:
+        raise NotFoundError(f"there is no sample {number}: the store has {samples}")
+    return number % samples
 
 
 class Store:
@@ -110,15 +126,7 @@ class Store:
         Raises:
             NotFoundError: there is no such sample.
         """
-        try:
-            number = operator.index(number)
-        except TypeError:
-            raise UsageError(
-                f"a sample number is a whole number, not {number!r}: find(name) takes source names"
-            ) from None
-        if not -len(self) <= number < len(self):
-            raise NotFoundError(f"there is no sample {number}: the store has {len(self)}")
-        return number % len(self)
+        return in_range(number, len(self))
 
     def find(self, name: str) -> int:
         """The number of the sample that was made from a source file.

@@ -85,6 +85,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
         ("o", "hdf5", "x", "--to is 'hdf5'"),
         ("o", "bin", "there", "exists already"),
         ("o", "bin", "no/folder/x", "check the path"),
+        ("o", "megatron", ".", "names a folder"),
     ):
         done = CliRunner().invoke(cli, ["export", str(tmp_path / store), "--to", form, "-o", str(tmp_path / out)])
         assert done.exit_code in {1, 2}, done.output

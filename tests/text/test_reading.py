@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +19,7 @@ from torch.utils.data import DataLoader
 import packer_reader
 from packer import tokenized
 from packer_reader import MapDataset, Ragged, StreamDataset, document_ids, loader, position_ids
-from packer_reader.errors import StateError, StoreError, UsageError
+from packer_reader.errors import NotFoundError, StateError, StoreError, UsageError
 from packer_reader.stores.rows import gather_ragged
 from tests.text.documents import END, built, words, write
 
@@ -247,3 +252,89 @@ def test_lengths_that_cannot_be_are_refused(stores: Path) -> None:
         StreamDataset(stores / "none-tar", seq_len=0)
     with pytest.raises(UsageError, match='decode="bytes" gives stored fields'):
         next(iter(StreamDataset(stores / "none-tar", seq_len=64, decode="bytes", batch_size=2)))
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize(("column", "change"), [("tokens", 1), ("tokens", 2), ("tokens", 1 << 31), ("token_end", 1)])
+def test_columns_that_do_not_fit_the_tokens_are_damage(
+    column: str, change: int, container: str, tmp_path: Path
+) -> None:
+    built(write(tmp_path / "d.jsonl", words(30)), tmp_path / "o", container=container)
+    path = tmp_path / "o" / "columns" / f"{column}.col"
+    data = bytearray(path.read_bytes())
+    values = np.frombuffer(
+        data, np.uint32 if column == "tokens" else np.uint64, 30, len(data) - 30 * (4 if column == "tokens" else 8)
+    )
+    values[7] ^= values.dtype.type(change)
+    path.write_bytes(data)
+    with pytest.raises(StoreError):
+        list(StreamDataset(tmp_path / "o", batch_size=4, seq_len=64))
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_an_iterator_may_cross_a_fork(container: str, stores: Path) -> None:
+    iterator = iter(StreamDataset(stores / f"concat-{container}", batch_size=4, seed=2))
+    next(iterator)
+    child = os.fork()
+    if child == 0:
+        os._exit(7 if len(next(iterator)["tokens"]) == 4 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(next(iterator)["tokens"]) == 4
+
+
+def test_no_more_is_held_than_a_batch(stores: Path) -> None:
+    for options in ({}, {"seq_len": 64}):
+        path = stores / ("none-tar" if options else "concat-tar")
+        for batch in epoch(path, 0, batch_size=2, **options):
+            assert batch["tokens"].untyped_storage().nbytes() == batch["tokens"].nbytes
+
+
+def test_many_small_shards_need_few_descriptors(tmp_path: Path) -> None:
+    source = write(tmp_path / "d.jsonl", words(600, mean=60))
+    store = built(source, tmp_path / "o", tokenized(pack="concat", seq_len=2048), shard_bytes=10_000)
+    assert store.manifest.shards > 60
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))\n"
+        "from packer_reader import StreamDataset\n"
+        f"print(sum(len(b['tokens']) for b in StreamDataset({str(tmp_path / 'o')!r}, batch_size=4)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert int(done.stdout) == len(store)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_that_failed_does_not_come_again(workers: int, stores: Path) -> None:
+    ds = StreamDataset(stores / "concat-tar", batch_size=16, transform=_fails_on_some, seed=1)
+    iterator, came, failed = iter(DataLoader(ds, batch_size=None, num_workers=workers)), 0, 0
+    while True:
+        try:
+            next(iterator)
+            came += 1
+        except StopIteration:
+            break
+        except ValueError:
+            failed += 1
+    assert failed > 0
+    assert came + failed == len(ds)
+
+
+def _fails_on_some(batch: dict[str, Any]) -> None:
+    if int(batch["tokens"].sum()) % 2:
+        raise ValueError("odd")
+
+
+def test_ragged_values_may_be_copied_anywhere() -> None:
+    small = Ragged(torch.ones(3, requires_grad=True), torch.tensor([0, 3]))
+    assert torch.equal(copy.deepcopy(Ragged(torch.ones(3), torch.tensor([0, 3]))).values, small.values)
+    assert len(pickle.loads(pickle.dumps(Ragged(torch.ones(3), torch.tensor([0, 3]))))) == 1
+    meta = Ragged(torch.ones(3, device="meta"), torch.tensor([0, 3], device="meta"))
+    assert copy.deepcopy(meta).values.device.type == "meta"
+    with pytest.raises(IndexError):
+        small[1]
+
+
+def test_numbers_of_sequences_are_checked_like_those_of_samples(stores: Path) -> None:
+    ds = MapDataset(stores / "none-tar", seq_len=64)
+    for wrong, error in (("a", UsageError), (1.0, UsageError), (10**9, NotFoundError)):
+        with pytest.raises(error):
+            ds[wrong]  # type: ignore[index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,9 @@ def test_text_files_end_documents_as_asked(separator: Any, tmp_path: Path) -> No
 
 @settings(deadline=None, max_examples=300)
 @given(
-    st.lists(st.sampled_from([b"", b"\n", b"\n\n", b"a", b" ", b"\r", b"x" * 70, b"\t\n", b"b c"]), max_size=30),
+    st.lists(
+        st.sampled_from([b"", b"\n", b"\n\n", b"a", b" ", b"\r", b"x" * 70, b" " * 90, b"\t\n", b"b c"]), max_size=30
+    ),
     st.sampled_from(["line", "blank"]),
     st.integers(1, 9),
 )
@@ -298,3 +301,48 @@ def test_one_huge_line_among_short_ones(tmp_path: Path) -> None:
     documents = ["before", "".join(random.Random(0).choices("abc d", k=3_000_000)), "after"]
     store = built(write(tmp_path / "d.jsonl", documents), tmp_path / "o", shard_bytes=100_000)
     assert texts_of(store) == sorted(documents)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    """A pipe would be waited for without end."""
+    os.mkfifo(tmp_path / "d.jsonl")
+    for command in (["build", "--from", "text"], ["build"], ["tokenizer", "train"]):
+        paths = [str(tmp_path / "d.jsonl"), *(["-o"] if "train" in command else []), str(tmp_path / "o")]
+        done = CliRunner().invoke(cli, [*command, *paths])
+        assert done.exit_code == 1
+        assert "is neither a file nor a folder" in done.output
+
+
+def test_damaged_gzip_is_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.jsonl.gz", words(200))
+    data = bytearray(path.read_bytes())
+    for place in range(40, len(data) - 40, 97):
+        data[place] ^= 0x55
+    path.write_bytes(data)
+    done = CliRunner().invoke(cli, ["build", str(path), str(tmp_path / "o")])
+    assert done.exit_code == 1
+    assert done.output.startswith("error: 'd.jsonl.gz' cannot be read to its end")
+    assert len(done.output.splitlines()) == 1
+
+
+def test_rows_that_python_cannot_hold_are_named(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    text = pa.Array.from_buffers(
+        pa.string(), 3, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xffc")]
+    )
+    far = pa.array([10**18] * 3, pa.timestamp("us"))
+    parquet.write_table(pa.table({"text": text, "far": far}), tmp_path / "d.parquet")
+    report = build(str(tmp_path / "d.parquet"), str(tmp_path / "o"), Recipe(text=tokenized()), Job(workers=1))
+    assert (report.written, report.errors) == (2, {"bad-row": 1})
+    assert texts_of(packer_reader.open(tmp_path / "o")) == ["a", "c"]
+
+
+@pytest.mark.parametrize("blanks", [10, 70, 5000])
+def test_blank_lines_may_be_of_any_length(blanks: int, tmp_path: Path) -> None:
+    (tmp_path / "d.txt").write_text(f"a\n{' ' * blanks}\nb\n{' ' * blanks}c\n")
+    for separator in ("line", "blank"):
+        store = built(tmp_path / "d.txt", tmp_path / separator, tokenized(separator=separator))
+        assert len(store) == (3 if separator == "line" else 2)
+        assert store.manifest.counts["skipped"] == 0

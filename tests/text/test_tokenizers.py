@@ -57,7 +57,7 @@ def test_ids_are_the_librarys(trained: Path, container: Any, tmp_path: Path) -> 
     assert (tmp_path / "o" / name).read_bytes() == trained.read_bytes()
     text = store.manifest.recipe["text"]
     assert (text["eos"], text["vocabulary"]) == (0, library.get_vocab_size())
-    back = open_tokenizer("tokenizers", str(tmp_path / "o" / name))
+    back = open_tokenizer("tokenizers", str(tmp_path / "o" / name), text["digest"])
     assert sorted(back.decode(sample["tokens"].tolist()[:-1]) for sample in store) == sorted(documents)
 
 
@@ -166,3 +166,49 @@ def test_a_missing_extra_is_named(package: str, name: str, trained: Path, tmp_pa
     assert done.returncode in {1, 2}
     assert f"needs {package}: pip install 'packer-data[text]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("model", ["unigram", "wordlevel"])
+def test_documents_that_spell_tokens_of_the_model_are_named(model: str, tmp_path: Path) -> None:
+    """Such models find special tokens among their pieces, whatever the library is told."""
+    library: Any
+    if model == "unigram":
+        library = Tokenizer(models.Unigram([("<unk>", 0.0), ("</s>", -1.0), ("a", -2.0), ("b", -2.0), (" ", -2.0)], 0))
+    else:
+        library = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2, "b": 3}, unk_token="<unk>"))
+        library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.add_special_tokens(["<unk>", "</s>"])
+    library.save(str(tmp_path / "t.json"))
+    source = write(tmp_path / "d.jsonl", ["a b", "a </s> b", "unknown a"])
+    store = built(source, tmp_path / "o", tokenized(str(tmp_path / "t.json")))
+    assert store.manifest.counts == {"found": 3, "written": 2, "skipped": 1}
+    line = json.loads((tmp_path / "o" / "errors.jsonl").read_text())
+    assert line["name"] == "d.jsonl:2"
+    assert "it spells '</s>'" in line["reason"]
+    assert all(1 not in sample["tokens"][:-1] for sample in store)
+    allowed = built(source, tmp_path / "p", tokenized(str(tmp_path / "t.json"), allow_special=True))
+    assert sum(sample["tokens"].tolist().count(1) for sample in allowed) == 4
+
+
+def test_digits_are_an_id_also_where_they_are_a_token(trained: Path) -> None:
+    assert Tokenizer.from_file(str(trained)).token_to_id("0") != 0
+    assert tokenized(str(trained), eos="0", bos="7").eos == 0
+    assert tokenized(str(trained), eos="0", bos="7").bos == 7
+    with pytest.raises(UsageError, match="--bos is '9999"):
+        tokenized(str(trained), bos="9" * 5000)
+
+
+def test_another_file_under_the_same_name_is_noticed(trained: Path, tmp_path: Path) -> None:
+    path, other = tmp_path / "t.json", Tokenizer.from_file(str(trained))
+    path.write_bytes(trained.read_bytes())
+    source = write(tmp_path / "d.jsonl", ["the cat"])
+    text = tokenized(str(path))
+    built(source, tmp_path / "o", text)
+    other.add_tokens(["cat"])
+    other.save(str(path))
+    store = built(source, tmp_path / "p", tokenized(str(path)))
+    assert store[0]["tokens"].tolist() == [*other.encode("the cat").ids, 0]
+    assert other.token_to_id("cat") in store[0]["tokens"]
+    open_tokenizer.cache_clear()
+    with pytest.raises(UsageError, match="has changed since the build began"):
+        built(source, tmp_path / "q", text)
