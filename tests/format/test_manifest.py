@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,6 +117,21 @@ SIZED = FIELD | {"dtype": "uint8", "shape": [1, 1, 3], "maximum": [1, 1, 3]}
 def test_each_fault_is_refused(entries: dict[str, Any], problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
         parse_manifest(changed(**entries))
+
+
+TOKENS = (
+    FieldSpec("tokens", "tokens", "tokens.npy", "rows", "uint16", (8,), (8,)),
+    FieldSpec("cu_seqlens", "bounds", "cu_seqlens.npy", "rows", "int32", (None,), (9,)),
+)
+
+
+def test_stores_of_blocks_count_samples_apart_from_what_was_written() -> None:
+    whole = replace(MANIFEST, fields=TOKENS, classes=None, counts={"found": 90, "written": 80, "skipped": 10})
+    assert parse_manifest(manifest_bytes(whole)).stacked
+    assert not MANIFEST.stacked
+    mixed = replace(whole, fields=(*TOKENS, FieldSpec("text", "text", "txt", "txt", "")))
+    with pytest.raises(FormatError, match="some are rows of blocks and others are not"):
+        parse_manifest(manifest_bytes(mixed))
 
 
 def test_every_problem_is_reported() -> None:

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer_reader.format.names import column_file, index_file, is_file_name, is_suffix, key_text, line_text, shard_file
+from packer_reader.format.names import (
+    column_file,
+    index_file,
+    is_file_name,
+    is_suffix,
+    key_text,
+    line_text,
+    shard_file,
+    tokenizer_file,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +47,7 @@ def test_an_escaped_name_can_be_read_back(text: str) -> None:
 
 def test_names_follow_from_numbers() -> None:
     assert column_file("label") == "columns/label.col"
+    assert [tokenizer_file(kind) for kind in ("tokenizers", "sentencepiece")] == ["tokenizer.json", "tokenizer.model"]
     assert key_text(42) == "0000000000000042"
     assert shard_file("train", 7) == "train-000007.tar"
     assert index_file("train", 1_234_567) == "train-1234567.index"

@@ -199,3 +199,17 @@ def test_what_a_batch_needs_was_announced_before(order: OrderSpec, size: int, da
         else:
             assert near == []
         first = False
+
+
+@given(order_specs(), st.integers(1, 40), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 3))
+def test_batches_found_together_are_those_found_one_by_one(order: OrderSpec, size: int, tail: Tail, world: int) -> None:
+    for rank in range(world):
+        one, other = (
+            Batches(order, 1, size * order.lanes * world, tail, rank=rank, world_size=world) for _ in range(2)
+        )
+        together = one.several(0, len(one)) if len(one) else []
+        assert len(together) == len(other)
+        for number, (ids, valid) in enumerate(together):
+            wanted = other.batch(number)
+            assert ids.tolist() == wanted[0].tolist()
+            assert valid.tolist() == wanted[1].tolist()
