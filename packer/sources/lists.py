@@ -16,7 +16,7 @@ from packer.sources.columns import LABELS
 from packer_reader.errors import MissingError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
 __all__ = ["LISTS", "Column", "Row", "encoded_columns", "read_rows"]
@@ -100,7 +100,7 @@ def encoded_columns(path: Path) -> set[str]:
     return {column.name for column in parquet.ParquetFile(path).schema_arrow if is_bytes(column.type)}
 
 
-def read_rows(path: Path, *, light: bool = False, only: str | None = None) -> tuple[list[str], bool, Iterator[Row]]:
+def read_rows(path: Path, *, light: bool = False, only: str | None = None) -> tuple[list[str], bool, Generator[Row]]:
     """The rows of a list.
 
     Args:
@@ -134,7 +134,7 @@ def _encoding(path: Path) -> str:
     return "utf-8-sig"
 
 
-def _csv(path: Path, separator: str) -> tuple[list[str], bool, Iterator[Row]]:
+def _csv(path: Path, separator: str) -> tuple[list[str], bool, Generator[Row]]:
     encoding = _encoding(path)
     csv.field_size_limit(sys.maxsize)
     with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
@@ -146,7 +146,7 @@ def _csv(path: Path, separator: str) -> tuple[list[str], bool, Iterator[Row]]:
         raise SourceError(f"{str(path)!r}: the first line must name the columns, each once; it is {head[:80]!r}")
     columns = [name or f"column_{number}" for number, name in enumerate(columns)]
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Generator[Row]:
         with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
             # Strict: a quote that is never closed would make one cell of all rows behind it.
             reader = csv.reader(file, delimiter=separator, strict=True)
@@ -185,7 +185,7 @@ def _outside_quotes(line: str) -> str:
     return re.sub(r'"[^"]*"', "", line)
 
 
-def _json_lines(path: Path) -> Iterator[Row]:
+def _json_lines(path: Path) -> Generator[Row]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             text = line.removeprefix(b"\xef\xbb\xbf").strip()
@@ -223,7 +223,7 @@ def _row(number: int, cells: dict[str, Any]) -> Row:
     return Row(f"row {number}", {name: value for name, value in cells.items() if value is not None})
 
 
-def _parquet(path: Path, *, light: bool, only: str | None) -> tuple[list[str], bool, Iterator[Row]]:
+def _parquet(path: Path, *, light: bool, only: str | None) -> tuple[list[str], bool, Generator[Row]]:
     try:
         from pyarrow import ArrowException, parquet  # noqa: PLC0415 - only Parquet needs it
     except ImportError:
@@ -237,7 +237,7 @@ def _parquet(path: Path, *, light: bool, only: str | None) -> tuple[list[str], b
     if len(set(names)) < len(names):
         raise SourceError(f"{str(path)!r} has two columns of one name: rename one of them")
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Generator[Row]:
         number = 0
         heavy = encoded_columns(path) if light else set()
         wanted = [name for name in names if name not in heavy and only in {None, name}]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from contextlib import closing
 from pathlib import Path
 
 from packer.sources.columns import IMAGES
@@ -15,6 +17,8 @@ __all__ = ["holds_text"]
 
 _LOOKED_AT = 200
 """Files of a folder that say what all are."""
+_ABOUT = re.compile(r"(read[ _-]?me|licen[cs]e|copying|notice|citation|authors|changelog)\b", re.IGNORECASE)
+"""Files about a data set lie beside any."""
 
 
 def holds_text(path: str, field: str) -> bool:
@@ -31,7 +35,7 @@ def holds_text(path: str, field: str) -> bool:
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not is_junk(os.fsencode(name)))
         for name in sorted(names):
-            if is_junk(os.fsencode(name)) or name.lower().endswith(".md"):
+            if is_junk(os.fsencode(name)) or name.lower().endswith(".md") or _ABOUT.match(name):
                 continue
             if not text_suffix(name):
                 return False
@@ -53,7 +57,8 @@ def _is_text(path: Path, field: str) -> bool:
         return False
     try:
         named, _, rows = read_rows(path, light=True)
-        first = next(rows, None)
+        with closing(rows):
+            first = next(rows, None)
     except PackerError:
         return False  # whoever reads it says what is wrong
     columns = named or (list(first.cells) if first is not None else [])

@@ -254,7 +254,7 @@ def test_encrypted_and_oddly_packed_members_are_said(tmp_path: Path) -> None:
         ("s.tar", b"nonsense" * 99, "it is no tar archive, or it is damaged"),
         ("s.zip", b"nonsense" * 99, "it is no zip archive, or it is damaged"),
         ("s.tar.gz", b"x", "cannot be read in places: unpack it"),
-        ("s.txt", b"x", "is a file: give the folder that holds the images, a .tar or .zip archive of it, a list"),
+        ("s.doc", b"x", "is a file: give the folder that holds the images, a .tar or .zip archive of it, a list"),
         ("s.tar", tar_of({"a/1.txt": b"x"}), r"no images in '.*' \(found: 1 .txt\)"),
         ("s.tar", tar_of({"0.cls": b"1", "0.jpg": b"x"}), "none of the 1 samples could be converted"),
     ],

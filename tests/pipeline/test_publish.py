@@ -181,7 +181,7 @@ def test_a_build_killed_while_finishing_converts_nothing_again(
     with pytest.raises(OutputError, match="stopped"):
         build(str(serials), str(tmp_path / "o"), Recipe(unit=7, shard_bytes=30_000), ONE)
     monkeypatch.undo()
-    monkeypatch.setattr("packer.drive.convert_unit", lambda *call: pytest.fail(f"unit {call[2]} was converted again"))
+    monkeypatch.setattr("packer.drive.convert", lambda *call, **_: pytest.fail(f"unit {call[2]} was converted again"))
     assert build(str(serials), str(tmp_path / "o"), Recipe(unit=7, shard_bytes=30_000), ONE).written == 60
     assert list(check_store(tmp_path / "o", full=True)) == []
 
@@ -189,12 +189,15 @@ def test_a_build_killed_while_finishing_converts_nothing_again(
 def test_a_fragment_cut_before_its_shard_is_made_is_an_error(
     serials: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut(jobs: list[SplitJob], wanted: list[int], unit: int, crashed: frozenset[int]) -> list[UnitDone]:
+    def cut(
+        jobs: list[SplitJob], wanted: list[int], unit: int, crashed: frozenset[int], *, careful: bool
+    ) -> list[UnitDone]:
+        assert not careful
         done = convert_unit(jobs, wanted, unit, crashed)
         os.truncate(jobs[0].data_path(unit), done[0].data[0] // 2)
         return done
 
-    monkeypatch.setattr("packer.drive.convert_unit", cut)
+    monkeypatch.setattr("packer.drive.convert", cut)
     with pytest.raises(OutputError, match="a fragment was cut short while writing"):
         build(str(serials), str(tmp_path / "o"), Recipe(), ONE)
     monkeypatch.undo()

@@ -170,6 +170,9 @@ def test_text_is_told_from_lists_of_images(tmp_path: Path) -> None:
     assert detect([str(tmp_path / "l.jsonl")]).type == "metadata"
     assert detect([str(tmp_path / "c.csv")]).type == "metadata"
     assert detect([str(tmp_path / "c.csv")], text=tokenized()).type == "text"
+    (tmp_path / "about").mkdir()
+    (tmp_path / "about" / "README.txt").write_text("what this is")
+    assert detect([str(tmp_path / "about")]).type == "imagefolder"
     (tmp_path / "text" / "pic.png").write_bytes(b"")
     assert detect([str(tmp_path / "text")]).type == "imagefolder"
 

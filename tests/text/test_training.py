@@ -30,7 +30,7 @@ class TinyModel(nn.Module):
         return self.out(x + functional.scaled_dot_product_attention(query, key, value, mask))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("name", ["o", "o.lmdb"])
+@pytest.mark.parametrize("name", ["o.lmdb", pytest.param("o", marks=pytest.mark.slow)])
 def test_a_language_model_learns_from_packed_sequences(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     library = Path(os.__file__).parent
