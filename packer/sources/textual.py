@@ -15,8 +15,8 @@ from packer_reader.errors import PackerError
 
 __all__ = ["holds_text"]
 
-_LOOKED_AT = 200
-"""Files of a folder that say what all are."""
+_TABLES = 4
+"""Tables and lists of a folder whose columns say what all are."""
 _ABOUT = re.compile(r"(read[ _-]?me|licen[cs]e|copying|notice|citation|authors|changelog)\b", re.IGNORECASE)
 """Files about a data set lie beside any."""
 
@@ -31,22 +31,22 @@ def holds_text(path: str, field: str) -> bool:
     place = Path(path)
     if place.is_file():
         return _is_text(place, field)
-    seen, tables = 0, list[Path]()
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not is_junk(os.fsencode(name)))
-        for name in sorted(names):
-            if is_junk(os.fsencode(name)) or name.lower().endswith(".md") or _ABOUT.match(name):
-                continue
-            if not text_suffix(name):
-                return False
-            seen += 1
-            if not name.lower().endswith(".txt"):
-                tables.append(Path(folder) / name)
-            if seen >= _LOOKED_AT:
-                break
-        if seen >= _LOOKED_AT:
-            break
-    return seen > 0 and all(_is_text(table, field) for table in tables[:2])
+    found, tables, folders = False, list[Path](), [os.fsencode(path)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                name = os.fsdecode(entry.name)
+                if is_junk(entry.name) or name.lower().endswith(".md") or _ABOUT.match(name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                    continue
+                if not text_suffix(name):
+                    return False  # mostly the first one: a folder of a million images is not looked through
+                found = True
+                if not name.lower().endswith(".txt") and len(tables) < _TABLES:
+                    tables.append(Path(os.fsdecode(entry.path)))
+    return found and all(_is_text(table, field) for table in tables)
 
 
 def _is_text(path: Path, field: str) -> bool:

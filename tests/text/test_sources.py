@@ -170,6 +170,11 @@ def test_text_is_told_from_lists_of_images(tmp_path: Path) -> None:
     assert detect([str(tmp_path / "l.jsonl")]).type == "metadata"
     assert detect([str(tmp_path / "c.csv")]).type == "metadata"
     assert detect([str(tmp_path / "c.csv")], text=tokenized()).type == "text"
+    for number in range(300):  # captions or YOLO's labels: many texts that sort before a picture
+        write(tmp_path / "captions" / "a" / f"{number}.txt", ["x"])
+    (tmp_path / "captions" / "pictures").mkdir()
+    (tmp_path / "captions" / "pictures" / "0.jpg").write_bytes(b"")
+    assert detect([str(tmp_path / "captions")]).type == "imagefolder"
     (tmp_path / "about").mkdir()
     (tmp_path / "about" / "README.txt").write_text("what this is")
     assert detect([str(tmp_path / "about")]).type == "imagefolder"
