@@ -98,7 +98,10 @@ def test_all_ranks_do_the_same_steps(world: int, tail: str, uneven: Path, progra
         assert len(found) == (47 // (4 * world) * 4 * world if tail == "drop_last" else 47)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 3), pytest.param(3, 2, marks=pytest.mark.slow), (2, 1)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(2, 3), pytest.param(3, 2, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow)],
+)
 def test_killed_ranks_are_resumed_by_others(before: int, after: int, uneven: Path, program: Path) -> None:
     log, later = program.with_name("log"), program.with_name("later")
     running = start(program, before, uneven, log, "pad", 3, "-")

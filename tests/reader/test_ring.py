@@ -94,7 +94,13 @@ def fork_and_drop(kept: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "start"), [(0, None), (2, "fork"), pytest.param(2, "forkserver", marks=pytest.mark.slow), (1, "spawn")]
+    ("workers", "start"),
+    [
+        (0, None),
+        (2, "fork"),
+        pytest.param(2, "forkserver", marks=pytest.mark.slow),
+        pytest.param(1, "spawn", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

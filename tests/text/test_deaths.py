@@ -57,7 +57,7 @@ def references(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return found
 
 
-@pytest.mark.parametrize("name", ["o", "o.lmdb"])
+@pytest.mark.parametrize("name", ["o.lmdb", pytest.param("o", marks=SLOW)])
 @pytest.mark.parametrize("moment", [4, *(pytest.param(n, marks=SLOW) for n in range(0, 24, 2))])
 def test_a_killed_build_goes_on_to_the_same_bytes(
     moment: int, name: str, source: Path, references: dict[str, dict[str, bytes]], tmp_path: Path
