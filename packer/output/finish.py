@@ -16,7 +16,7 @@ from packer.output.sequences import TokenStatistics
 from packer.output.statistics import Statistics
 from packer.rows import read_rows
 from packer.stored import public_name
-from packer_reader.errors import SourceError
+from packer_reader.errors import SourceError, UsageError
 from packer_reader.format.columns import COLUMN_MAGIC, canonical_json, frame_bytes
 from packer_reader.format.digest import ContentDigest
 from packer_reader.format.fields import SOURCE_CODECS, FieldSpec
@@ -240,7 +240,10 @@ def _write_shard_table(folder: Path, container: str, shards: Sequence[ShardDone]
 def _write_lists(facts: StoreFacts, shards: Sequence[ShardDone]) -> None:
     folder, job = facts.target.folder, facts.target.job
     if job.recipe.text is not None and job.recipe.text.file:
-        shutil.copyfile(job.recipe.text.file, folder / tokenizer_file(job.recipe.text.tokenizer))
+        copied = folder / tokenizer_file(job.recipe.text.tokenizer)
+        shutil.copyfile(job.recipe.text.file, copied)
+        if _hash_file(copied)["sha256"] != job.recipe.text.digest:
+            raise UsageError(f"{job.recipe.text.file!r} has changed since the build began: put it back, or start over")
     if job.classes is not None:
         text = "".join(f"{line_text(name)}\n" for name in job.classes)
         (folder / CLASSES).write_text(text, encoding="utf-8")
