@@ -102,7 +102,7 @@ def free_port() -> int:
         return int(bound.getsockname()[1])
 
 
-@pytest.mark.parametrize("name", ["ddp", "accelerate", "trainer"])
+@pytest.mark.parametrize("name", ["ddp", "accelerate", pytest.param("trainer", marks=pytest.mark.slow)])
 def test_recipes_for_several_ranks_see_each_sample_once(name: str, home: Path) -> None:
     done = run(home, name, program(RECIPES[name]), 2, free_port())
     assert [process.returncode for process in done] == [0, 0], done[0].stderr + done[1].stderr
@@ -115,7 +115,8 @@ def test_recipes_for_several_ranks_see_each_sample_once(name: str, home: Path) -
 
 
 @pytest.mark.parametrize(
-    "name", ["single", "lightning", *(pytest.param(name, marks=pytest.mark.slow) for name in ("accelerate", "trainer"))]
+    "name",
+    ["single", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lightning", "accelerate", "trainer"))],
 )
 def test_recipes_alone_see_each_sample_once(name: str, home: Path) -> None:
     (done,) = run(home, f"{name}1", program(RECIPES[name]), 1, 0)

@@ -48,7 +48,12 @@ def stream(path: Path, **options: Any) -> StreamDataset:
 
 
 @pytest.mark.parametrize(
-    ("start", "method"), [("fork", "fork"), ("spawn", "fork"), ("fork", "spawn"), ("spawn", "spawn")]
+    ("start", "method"),
+    [
+        ("fork", "fork"),
+        ("spawn", "fork"),
+        *(pytest.param(start, "spawn", marks=pytest.mark.slow) for start in ("fork", "spawn")),
+    ],
 )
 def test_ranks_that_get_one_data_set_share_it_out(start: str, method: str, tar_store: Path, tmp_path: Path) -> None:
     program = tmp_path / "train.py"
