@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from packer.fields import ExtraKind
     from packer.sources.lists import Column, Row
 
-__all__ = ["IMAGES", "LABELS", "Chosen", "choose"]
+__all__ = ["IMAGE_COLUMNS", "LABELS", "Chosen", "choose"]
 
-IMAGES = ("file_name", "path", "image", "image_path", "filename", "filepath", "img")
+IMAGE_COLUMNS = ("file_name", "path", "image", "image_path", "filename", "filepath", "img")
 """Columns that are taken for the image's path."""
 LABELS = ("label", "class", "category", "target")
 """Columns that are taken for the label."""
@@ -95,14 +95,14 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
             )
     named = {column for _, _, column in wanted}
     images = [column for name, _, column in wanted if name == "image"] or sorted(
-        (column for column in columns if column.lower() in IMAGES and column not in named),
-        key=lambda column: IMAGES.index(column.lower()),
+        (column for column in columns if column.lower() in IMAGE_COLUMNS and column not in named),
+        key=lambda column: IMAGE_COLUMNS.index(column.lower()),
     )
     images = images or [column for column in columns if columns[column].kind == "bytes"]
     if not images:
         raise UsageError(
             f"no column of {where} is known to name the image files ({', '.join(columns)}): say which, such as "
-            f"--field image=image:{next(iter(columns), 'path')}"
+            f"--field image=image:{next(iter(columns), 'path')} (--from text takes documents)"
         )
     rest = [(name, kind, column) for name, kind, column in wanted if name != "image" and kind != "label"]
     labels = [column for _, kind, column in wanted if kind == "label"] or [

@@ -18,9 +18,10 @@ from packer.sources.lists import LISTS
 from packer.sources.metadata import Metadata
 from packer.sources.pairs import Pairs, pair_folders
 from packer.sources.store import Stores, open_stores
-from packer.sources.text import Documents, text_suffix
-from packer.sources.textual import holds_text
-from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON, is_junk, suffix_of
+from packer.sources.text import Documents
+from packer.sources.textfiles import text_suffix
+from packer.sources.textual import asks_for_text
+from packer.sources.tree import ARCHIVES, COMPRESSED, COMPRESSED_REASON, is_folder, is_junk, suffix_of
 from packer.sources.walk import root_of
 from packer.text import Text
 from packer_reader.errors import SampleError, SourceError, UsageError
@@ -75,7 +76,8 @@ def detect(
     if not paths:
         raise UsageError("no source is given: name the folder that holds the images, then the output")
     paths = _places([path for pattern in paths for path in _expanded(pattern)])
-    if forced in {None, "text"} and not fields and _is_text(paths, text, forced):
+    stores = [path for path in paths if _is_store(path)]
+    if asks_for_text(paths, text, forced, fields, stores):
         found: Source = Documents(tuple(paths), text or Text())
     else:
         found = _found(paths, forced, known, fields)
@@ -86,12 +88,6 @@ def detect(
             f"--classes gives classes an index, and a source of type {found.type} has none of its own: leave it out"
         )
     return found
-
-
-def _is_text(paths: Sequence[str], text: Text | None, forced: str | None) -> bool:
-    if forced == "text" or text is not None:
-        return True
-    return not any(_is_store(path) for path in paths) and all(holds_text(path, Text.field) for path in paths)
 
 
 def _found(paths: list[str], forced: str | None, known: tuple[str, ...], fields: tuple[str, ...]) -> Source:
@@ -110,6 +106,9 @@ def _found(paths: list[str], forced: str | None, known: tuple[str, ...], fields:
 
 def _several(paths: list[str], forced: str | None, known: tuple[str, ...]) -> Source:
     """Folders or archives: of samples of several files, or of images."""
+    for path in paths:
+        if text_suffix(path) and Path(path).is_file():
+            raise SourceError(f"source {path!r} is text, and no images lie in it: --from text takes its documents")
     if len(paths) > 1 and forced is None:
         _check_single(paths, known)
     grouped = [_is_grouped(path) for path in paths[:_LOOKED_AT]] if forced is None else []
@@ -176,7 +175,7 @@ def _is_store(path: str) -> bool:
     if (place / MANIFEST).is_file():
         return True
     with os.scandir(place) as entries:
-        return any(entry.is_dir() and (place / entry.name / MANIFEST).is_file() for entry in entries)
+        return any(is_folder(entry) and (place / entry.name / MANIFEST).is_file() for entry in entries)
 
 
 def _is_grouped(path: str) -> bool:
@@ -189,7 +188,7 @@ def _is_grouped(path: str) -> bool:
         for entry in entries:
             if is_junk(entry.name):
                 continue
-            if entry.is_dir():
+            if is_folder(entry):
                 return False
             names.append(entry.name)
     archives = sorted(name for name in names if suffix_of(name) == b".tar")
@@ -248,7 +247,7 @@ def _lists(place: Path) -> tuple[tuple[str, str], ...]:
         for entry in entries:
             if entry.name.startswith(".") or entry.name.endswith(".md"):
                 continue
-            if entry.is_dir():
+            if is_folder(entry):
                 folders.append(entry.name)
             elif entry.name.endswith(".parquet"):
                 tables.append(entry.name)

@@ -19,8 +19,8 @@ from packer.fields import PICTURES, Extra
 from packer.sample import Problem, RawSample, Ref
 from packer.sources.base import Listing
 from packer.sources.files import read_ref
-from packer.sources.refs import Common, Places
-from packer.sources.suffixes import IMAGES, field_of, fields_of
+from packer.sources.refs import Common, Places, prefixes_of
+from packer.sources.suffixes import IMAGE_SUFFIXES, field_of, fields_of
 from packer.sources.tree import suffix_of
 from packer.sources.walk import root_of
 from packer_reader.errors import SampleError, SourceError
@@ -85,37 +85,34 @@ class Grouped:
 
     @property
     def prefixes(self) -> tuple[bytes, ...]:
-        """What tells names of one source from those of another."""
-        names = [os.path.basename(root) for root in self.roots]  # noqa: PTH119 - names may be no valid text
-        if len(set(names)) < len(names):
-            names = list(self.roots)
-        return tuple(os.fsencode(f"{name}/") for name in names)
+        """See `Source.prefixes`."""
+        return prefixes_of(self.roots)
 
     def scan(self, refs: RefWriter) -> Listing:
         """List the samples archive by archive, folder by folder; see `Source.scan`. Lists everything twice."""
         found = _Found()
         for one in self._samples([]):
-            pictures = [suffix for suffix in one.files if suffix in IMAGES]
+            pictures = [suffix for suffix in one.files if suffix in IMAGE_SUFFIXES]
             found.samples += len(pictures)
             found.pictures.update(pictures)
             if pictures:
-                found.fields.update({suffix: len(pictures) for suffix in one.files if suffix not in IMAGES})
+                found.fields.update({suffix: len(pictures) for suffix in one.files if suffix not in IMAGE_SUFFIXES})
             else:
                 found.alone.update(list(one.files))
         if not found.samples:
             fields = ", ".join(found.alone) or "nothing"
             raise SourceError(
                 f"no sample of {', '.join(map(repr, self.roots))} has an image (fields found: {fields}): images are "
-                f"{' '.join(sorted(IMAGES))}"
+                f"{' '.join(sorted(IMAGE_SUFFIXES))}"
             )
         extras, labelled, notices = fields_of(found.fields, found.samples)
         problems = list[Problem]()
         held: list[tuple[_Sample, str, bytes]] = []
         for one in self._samples(problems):
-            if not any(suffix in IMAGES for suffix in one.files):
+            if not any(suffix in IMAGE_SUFFIXES for suffix in one.files):
                 first = min(one.files.values(), key=lambda file: file.name)
                 problems.append(Problem(os.fsdecode(first.name), "no-image", "no image has this name"))
-            for suffix in [suffix for suffix in one.files if suffix in IMAGES]:
+            for suffix in [suffix for suffix in one.files if suffix in IMAGE_SUFFIXES]:
                 try:
                     held.append((one, suffix, _note(one, extras, labelled=labelled)))
                 except SampleError as error:
@@ -285,9 +282,9 @@ def looks_grouped(names: Sequence[bytes]) -> bool:
     beside = {_split(name)[0] for name in names if suffix_of(name) in _TEXTS}
     for name in names:
         stem, suffix = _split(name)
-        if suffix in IMAGES:
+        if suffix in IMAGE_SUFFIXES:
             images.add(stem)
-        elif os.fsdecode(suffix_of(name))[1:] in IMAGES:
+        elif os.fsdecode(suffix_of(name))[1:] in IMAGE_SUFFIXES:
             extra = field_of(suffix)
             if extra is None:
                 return False  # dots in names that are no fields

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packer.sample import RawSample, Ref
 from packer.sources.base import Listing
 from packer.sources.files import read_ref
+from packer.sources.refs import prefixes_of
 from packer.sources.tree import suffix_of
 from packer.sources.walk import EXTENSIONS, Walk, Where, look, problem, root_of, take
 from packer_reader.errors import SampleError, SourceError
@@ -82,13 +82,8 @@ class ImageFolder:
 
     @property
     def prefixes(self) -> tuple[bytes, ...]:
-        """What tells names of one source from those of others: its own name, or its path below what all lie in."""
-        places = [Path(root).resolve() for root in self.roots]
-        names = [place.name for place in places]
-        if len(set(names)) < len(names):
-            above = os.path.commonpath(places)
-            names = [os.path.relpath(place, above) for place in places]
-        return tuple(os.fsencode(f"{name}/") for name in names)
+        """See `Source.prefixes`."""
+        return prefixes_of(self.roots)
 
     def _nothing(self, walk: Walk) -> str:
         seen = ", ".join(f"{count} {suffix or 'without extension'}" for suffix, count in walk.ignored.most_common(5))

@@ -20,7 +20,7 @@ from packer.sources.base import Listing
 from packer.sources.files import read_ref
 from packer.sources.imagefolder import SPLIT_NAMES
 from packer.sources.refs import Common, Places
-from packer.sources.tree import Folder, is_junk, suffix_of
+from packer.sources.tree import Folder, is_folder, is_junk, suffix_of
 from packer.sources.walk import EXTENSIONS
 from packer_reader.errors import SourceError
 from packer_reader.format.columns import canonical_json
@@ -55,7 +55,9 @@ class _File:
 def pair_folders(root: str) -> tuple[str, str] | None:
     """The folders of images and of masks in a source; None where it has not exactly these."""
     try:
-        folders = [entry.name for entry in os.scandir(root) if entry.is_dir() and not is_junk(os.fsencode(entry.name))]
+        folders = [
+            entry.name for entry in os.scandir(root) if is_folder(entry) and not is_junk(os.fsencode(entry.name))
+        ]
     except OSError:
         return None
     for own in _OWN:

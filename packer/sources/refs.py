@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
@@ -15,9 +17,8 @@ from packer_reader.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
-__all__ = ["SPOOL", "Common", "Places", "RefTable", "RefWriter", "map_array", "tell_apart"]
+__all__ = ["SPOOL", "Common", "Places", "RefTable", "RefWriter", "map_array", "prefixes_of", "tell_apart"]
 
 SPOOL = "spool.bin"
 """File of what `RefWriter.keep` keeps."""
@@ -211,6 +212,19 @@ class RefTable:
     def mtimes(self) -> npt.NDArray[np.int64]:
         """Modification times, int64 (n,), in nanoseconds."""
         return np.asarray(self.rows["mtime_ns"])
+
+
+def prefixes_of(roots: Sequence[str]) -> tuple[bytes, ...]:
+    """What tells names of one source from those of others: its own name, or its path below what all lie in.
+
+    Nothing of where they lie on this machine comes into a name.
+    """
+    places = [Path(root).resolve() for root in roots]
+    names = [place.name for place in places]
+    if len(set(names)) < len(names):
+        above = os.path.commonpath(places)
+        names = [os.path.relpath(place, above) for place in places]
+    return tuple(os.fsencode(f"{name}/") for name in names)
 
 
 def tell_apart(folder: Path, prefixes: Sequence[bytes]) -> int:

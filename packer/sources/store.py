@@ -18,7 +18,7 @@ import numpy.typing as npt
 from packer.fields import PICTURES, Extra, ExtraKind
 from packer.sample import RawSample, Ready, Ref
 from packer.sources.base import Listing
-from packer.sources.refs import Common, Places
+from packer.sources.refs import Common, Places, prefixes_of
 from packer_reader.decode import decode_field
 from packer_reader.errors import DamageError, SampleError, SourceError, UsageError
 from packer_reader.format.manifest import manifest_bytes
@@ -51,12 +51,8 @@ class Stores:
 
     @property
     def prefixes(self) -> tuple[bytes, ...]:
-        """What tells names of one store from those of another."""
-        names = [Path(folder).name for folder in self.folders]
-        return tuple(
-            os.fsencode(f"{name}/" if names.count(name) == 1 else f"{folder}/")
-            for name, folder in zip(names, self.folders, strict=True)
-        )
+        """See `Source.prefixes`."""
+        return prefixes_of(self.folders)
 
     def scan(self, refs: RefWriter) -> Listing:
         """List the samples store by store, in stored order; see `Source.scan`."""

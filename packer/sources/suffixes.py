@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from packer.fields import ExtraKind
 
-__all__ = ["IMAGES", "field_of", "fields_of", "picture_kind"]
+__all__ = ["IMAGE_SUFFIXES", "field_of", "fields_of", "picture_kind"]
 
-IMAGES = frozenset(extension[1:] for extension in EXTENSIONS)
+IMAGE_SUFFIXES = frozenset(extension[1:] for extension in EXTENSIONS)
 """Suffixes of the image itself."""
 _MASKS = ("mask", "seg", "label", "annotation")
 _PICKLED = frozenset({"pyd", "pickle", "pkl", "pth", "pt"})
@@ -33,7 +33,7 @@ def picture_kind(name: str) -> ExtraKind:
 def field_of(suffix: str) -> Extra | None:
     """What a suffix means; None where nothing is known."""
     name, _, codec = suffix.rpartition(".")
-    if codec in IMAGES and _NAME.fullmatch(name):
+    if codec in IMAGE_SUFFIXES and _NAME.fullmatch(name):
         return Extra(name, picture_kind(name))
     if suffix in {"txt", "json"}:
         return Extra(suffix, "text" if suffix == "txt" else "json")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -19,48 +18,26 @@ from typing import TYPE_CHECKING, Any
 
 from packer.sample import Problem, Ref
 from packer.sources.base import Listing
-from packer.sources.imagefolder import SPLIT_NAMES
 from packer.sources.lines import spans_of
 from packer.sources.lists import read_rows
-from packer.sources.refs import Common, Places
-from packer.sources.tree import Folder, suffix_of
+from packer.sources.refs import Common, Places, prefixes_of
+from packer.sources.textfiles import LINES, TABLES, TEXTS, TextFile, path_of, text_files, text_suffix
 from packer.sources.unpack import PACKED, beginning, chunks_of
 from packer_reader.errors import MissingError, SampleError, SourceError
 from packer_reader.format.columns import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from packer.sources.refs import RefWriter
     from packer.text import Text
 
-__all__ = ["TEXTS", "Documents", "text_suffix"]
+__all__ = ["Documents"]
 
-TEXTS = (".txt", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-"""Extensions of documents, behind which .gz or .zst may stand for all but Parquet and CSV."""
-_LINES = (".jsonl", ".ndjson")
-_TABLES = (".csv", ".tsv", ".parquet")
 _UNPACKED = -2
 """In place of a CRC: the document lies in the staging folder."""
-
-
-def text_suffix(name: str) -> str:
-    """The extension of documents that a file's name has, without a compression behind it; empty without one."""
-    stem, last = os.path.splitext(name.lower())  # noqa: PTH122 - names may be no valid text
-    inner = os.path.splitext(stem)[1] if last in PACKED else last  # noqa: PTH122
-    return inner if inner in TEXTS and not (last in PACKED and inner in _TABLES) else ""
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A file of documents."""
-
-    source: int
-    name: str
-    """Relative to its root."""
-    size: int
-    mtime_ns: int
-    split: str = ""
+_PEEK = 1 << 16
+"""Bytes up to which a first line is looked at, for what else rows hold."""
 
 
 @dataclass(frozen=True)
@@ -76,22 +53,19 @@ class Documents:
 
     @property
     def prefixes(self) -> tuple[bytes, ...]:
-        """What tells names of one source from those of another."""
-        names = [os.path.basename(root) for root in self.roots]  # noqa: PTH119 - names may be no valid text
-        if len(set(names)) < len(names):
-            names = list(self.roots)
-        return tuple(os.fsencode(f"{name}/") for name in names)
+        """See `Source.prefixes`."""
+        return prefixes_of(self.roots)
 
     def scan(self, refs: RefWriter) -> Listing:
         """List the documents of all files, in sorted order; see `Source.scan`."""
-        problems, ignored, notices = list[Problem](), Counter[str](), list[str]()
-        files = _with_splits(list(self._files(problems, ignored, notices)))
+        found = text_files(self.roots)
+        files, problems, beside = found.files, found.problems, set[str]()
         splits = tuple(sorted({file.split for file in files if file.split}))
         for file in files:
             number = splits.index(file.split) if file.split else -1
             before = refs.count + len(problems)
             try:
-                self._list(file, refs, number, problems)
+                beside |= self._list(file, refs, number, problems)
             except (OSError, EOFError, zlib.error, SourceError, MissingError) as error:
                 _refuse(error, file)
             if refs.count + len(problems) == before:
@@ -109,9 +83,9 @@ class Documents:
             bytes=refs.bytes,
             digest=refs.digest(canonical_json([problem.to_json() for problem in problems])),
             suffixes=Counter(),
-            ignored=ignored,
+            ignored=found.ignored,
             problems=problems,
-            notices=notices,
+            notices=[*found.notices, *_left_out(beside, self.text)],
         )
 
     def spooled_at(self, path: Path) -> Documents:
@@ -132,7 +106,7 @@ class Documents:
             )
         data = self._bytes(ref)
         suffix = text_suffix(ref.name if self._whole(ref) else ref.name.rpartition(":")[0])
-        if suffix in _LINES:
+        if suffix in LINES:
             return _checked(_field(data, self.text), self.text)
         try:
             text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", self.text.errors)
@@ -151,7 +125,7 @@ class Documents:
         name = ref.name.encode("utf-8", "surrogateescape")[ref.prefix :]
         path = name if self._whole(ref) else name.rpartition(b":")[0]
         root = self.roots[ref.source]
-        place = os.fsencode(self.unpacked) if ref.crc == _UNPACKED else _path(root, os.fsdecode(path))
+        place = os.fsencode(self.unpacked) if ref.crc == _UNPACKED else path_of(root, os.fsdecode(path))
         try:
             file = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -170,60 +144,30 @@ class Documents:
             raise SampleError("empty", "the document is empty or blank")
         return data
 
-    def _files(self, problems: list[Problem], ignored: Counter[str], notices: list[str]) -> Iterator[_Found]:
-        """All files of all roots, sorted."""
-        for number, root in enumerate(self.roots):
-            if not Path(root).is_dir():
-                if not Path(root).is_file():
-                    raise SourceError(f"source {root!r} is neither a file nor a folder: check the path")
-                found = Path(root).stat()
-                yield _Found(number, os.path.basename(root), found.st_size, found.st_mtime_ns)  # noqa: PTH119
-                continue
-            stack = [(b"", Folder(os.fsencode(root)))]
-            while stack:
-                above, folder = stack.pop()
-                level = folder.level(_wanted)
-                notices += [f"{os.fsdecode(above)!r} {notice}" for notice in level.notices]
-                refused = [*level.refused, *((n, "unsupported", "unpack the archive first") for n, _ in level.archives)]
-                for name, failure, reason in refused:
-                    problems.append(Problem(os.fsdecode(above + name), failure, reason))
-                for suffix, count in level.ignored.items():
-                    ignored[os.fsdecode(suffix)] += count
-                rows = zip(level.files.names, level.files.sizes, level.files.mtimes, strict=True)
-                for name, size, mtime_ns in rows:
-                    path = os.fsdecode(above + name)
-                    if text_suffix(path):
-                        yield _Found(number, path, size, mtime_ns)
-                    else:
-                        ignored[os.fsdecode(suffix_of(name))] += 1
-                below = [(above + name + b"/", place) for name, place in level.folders if isinstance(place, Folder)]
-                stack += reversed(below)
-
-    def _list(self, file: _Found, refs: RefWriter, split: int, problems: list[Problem]) -> None:
-        """The documents of one file."""
+    def _list(self, file: TextFile, refs: RefWriter, split: int, problems: list[Problem]) -> set[str]:
+        """List the documents of one file; returns what its rows hold beside the text, as far as the first one says."""
         suffix, common = text_suffix(file.name), Common(split=split, source=file.source)
-        path = _path(self.roots[file.source], file.name)
-        if suffix in _TABLES:
-            self._list_rows(file, Path(os.fsdecode(path)), refs, common, problems)
-            return
+        path = path_of(self.roots[file.source], file.name)
+        if suffix in TABLES:
+            return self._list_rows(file, Path(os.fsdecode(path)), refs, common, problems)
         packed = file.name.lower().endswith(PACKED)
-        separator = "line" if suffix in _LINES else self.text.separator
+        separator = "line" if suffix in LINES else self.text.separator
         if separator == "file" and not packed:
             if file.size:
                 refs.add([os.fsencode(file.name)], Places([file.size], [file.mtime_ns]), common)
-            return
+            return set()
         if separator == "file":
-            self._keep(
-                refs, [(f"{file.name}:1", beginning(chunks_of(path, file.name), self.text.max_document))], common
-            )
-            return
-        base = 0
+            whole = beginning(chunks_of(path, file.name), self.text.max_document)
+            self._keep(refs, [(f"{file.name}:1", whole)], common)
+            return set()
+        base, head = 0, b""
 
         def chunks() -> Iterator[bytes]:
-            nonlocal base
+            nonlocal base, head
             for number, chunk in enumerate(chunks_of(path, file.name)):
                 place = refs.keep(chunk) if packed else 0
                 base = base if number else place
+                head = head + chunk[: _PEEK - len(head)]
                 yield chunk
 
         prefix = os.fsencode(file.name) + b":"
@@ -236,8 +180,11 @@ class Documents:
                 crcs=[_UNPACKED if packed else -1] * count,
             )
             refs.add([prefix + b"%d" % line for line in spans.lines.tolist()], places, common)
+        return _keys(head) if suffix in LINES else set()
 
-    def _list_rows(self, file: _Found, path: Path, refs: RefWriter, common: Common, problems: list[Problem]) -> None:
+    def _list_rows(
+        self, file: TextFile, path: Path, refs: RefWriter, common: Common, problems: list[Problem]
+    ) -> set[str]:
         """The rows of a table; their text is kept, since none can be read at a place of one's choice."""
         named, _, rows = read_rows(path, only=self.text.field)
         if named and self.text.field not in named:
@@ -260,6 +207,7 @@ class Documents:
             if len(held) == 1 << 13:
                 self._keep(refs, held, common)
         self._keep(refs, held, common)
+        return set(named)
 
     def _keep(self, refs: RefWriter, held: list[tuple[str, bytes]], common: Common) -> None:
         places = Places(
@@ -272,24 +220,25 @@ class Documents:
         held.clear()
 
 
-def _wanted(suffix: bytes) -> bool:
-    return os.fsdecode(suffix) in (*TEXTS, *PACKED)
+def _keys(head: bytes) -> set[str]:
+    """Keys of the first line of JSON; none where it is longer than what was looked at."""
+    try:
+        found = json.loads(head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0])
+    except (ValueError, RecursionError):
+        return set()
+    return set(found) if isinstance(found, dict) else set()
 
 
-def _path(root: str, name: str) -> bytes:
-    """Of a file of a source, which may be that file itself."""
-    return os.fsencode(f"{root}/{name}") if Path(root).is_dir() else os.fsencode(root)
+def _left_out(beside: set[str], text: Text) -> list[str]:
+    """What of the rows is not stored, and what is not put behind documents, in words."""
+    others = sorted(beside - {text.field})
+    notices = [f"only {text.field!r} of each row is stored, without {', '.join(others)}"] if others else []
+    if text.eos is None:
+        notices.append("nothing is put behind each document: --eos names a token or an id, where one is wanted")
+    return notices
 
 
-def _with_splits(files: Sequence[_Found]) -> list[_Found]:
-    """The files with their splits, where first folders or names say one for each: `train/x.txt`, `val.jsonl`."""
-    tops = [re.split(r"[/._-]", file.name.lower(), maxsplit=1)[0] for file in files]
-    if not files or not all(top in SPLIT_NAMES for top in tops) or len({SPLIT_NAMES[top] for top in tops}) < 2:
-        return list(files)
-    return [replace(file, split=SPLIT_NAMES[top]) for file, top in zip(files, tops, strict=True)]
-
-
-def _refuse(error: Exception, file: _Found) -> None:
+def _refuse(error: Exception, file: TextFile) -> None:
     """What a file that cannot be read as a whole means.
 
     Raises:

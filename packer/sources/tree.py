@@ -19,7 +19,18 @@ from packer_reader.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ARCHIVES", "COMPRESSED", "COMPRESSED_REASON", "Files", "Folder", "Level", "Place", "is_junk", "suffix_of"]
+__all__ = [
+    "ARCHIVES",
+    "COMPRESSED",
+    "COMPRESSED_REASON",
+    "Files",
+    "Folder",
+    "Level",
+    "Place",
+    "is_folder",
+    "is_junk",
+    "suffix_of",
+]
 
 ARCHIVES = (b".tar", b".zip")
 COMPRESSED = (b".tar.gz", b".tgz", b".tar.bz2", b".tbz2", b".tar.xz", b".txz", b".tar.zst", b".7z", b".rar")
@@ -127,10 +138,7 @@ class Folder:
                 name = entry.name
                 if is_junk(name):
                     continue
-                try:
-                    (folders if entry.is_dir() else files).append(name)
-                except OSError:
-                    files.append(name)  # a link in a circle
+                (folders if is_folder(entry) else files).append(name)
         return files, folders
 
     def _look(self, names: list[bytes], level: Level, wanted: Callable[[bytes], bool]) -> None:
@@ -164,6 +172,14 @@ class Folder:
             level.archives.append((name, self._path + b"/" + name))
         else:
             level.refused.append((name, "unsupported", COMPRESSED_REASON))
+
+
+def is_folder(entry: os.DirEntry[str] | os.DirEntry[bytes]) -> bool:
+    """Whether an entry is a folder or a link to one; a link to itself is none, where `is_dir` raises."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _identity(path: bytes) -> tuple[int, int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,11 +15,9 @@ import packer_reader
 from packer import Job, Recipe, build, tokenized
 from packer.cli.main import cli
 from packer.sources.detect import detect
+from packer.sources.text import Documents
 from packer_reader.errors import SourceError, UsageError
 from tests.text.documents import built, texts_of, words, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FORMS = ["d.jsonl", "d.jsonl.gz", "d.jsonl.zst", "d.csv", "d.tsv", "d.parquet", "d.txt", "d.txt.gz", "d.txt.zst"]
 
@@ -182,6 +181,105 @@ def test_text_is_told_from_lists_of_images(tmp_path: Path) -> None:
     assert detect([str(tmp_path / "text")]).type == "imagefolder"
 
 
+def test_names_do_not_depend_on_where_sources_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sources of one name differ by their paths below what both lie in, however these were typed."""
+    for place in ("here", "elsewhere/deep"):
+        write(tmp_path / place / "a" / "x" / "d.jsonl", words(40))
+        write(tmp_path / place / "b" / "x" / "d.jsonl", words(40))
+    monkeypatch.chdir(tmp_path / "here")
+    relative = Documents(("a/x", "b/x"), tokenized())
+    absolute = Documents((f"{tmp_path}/elsewhere/deep/a/x", f"{tmp_path}/elsewhere/deep/b/x"), tokenized())
+    assert relative.prefixes == absolute.prefixes == (b"a/x/", b"b/x/")
+
+
+def test_lists_of_images_are_no_text(tmp_path: Path) -> None:
+    """Whatever their columns are called, and wherever among the first rows a picture is named."""
+    (tmp_path / "c.csv").write_text("photo,text\na.jpg,a cat\n")
+    with pytest.raises(UsageError, match="no column of .* is known to name the image files"):
+        build(str(tmp_path / "c.csv"), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    lines = [{"text": "no picture"}, {"text": "a cat", "photo": "a.jpg"}]
+    (tmp_path / "l.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert detect([str(tmp_path / "l.jsonl")]).type == "metadata"
+    assert detect([str(tmp_path / "l.jsonl")], "text").type == "text"
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    write(tmp_path / "rows" / "d.jsonl", words(3))
+    assert "only 'text' of each row is stored, without n" in _said(tmp_path / "rows")
+    for label in ("pos", "neg"):
+        (tmp_path / "classes" / label).mkdir(parents=True)
+        (tmp_path / "classes" / label / "1.txt").write_text(label)
+    assert "folders are no labels of text, only its names say neg, pos" in _said(tmp_path / "classes")
+
+
+def test_files_about_the_data_are_no_documents(tmp_path: Path) -> None:
+    """Nor do they keep splits from being seen."""
+    write(tmp_path / "s" / "train.jsonl", words(30))
+    write(tmp_path / "s" / "val.jsonl", words(7, seed=1))
+    (tmp_path / "s" / "README.txt").write_text("what this is")
+    (tmp_path / "s" / "LICENSE.txt").write_text("do what you like")
+    done = CliRunner().invoke(cli, ["build", str(tmp_path / "s"), str(tmp_path / "o")], catch_exceptions=False)
+    assert "left out as being about the data: 'LICENSE.txt', 'README.txt'" in done.output
+    assert len(packer_reader.open(tmp_path / "o", split="train")) == 30
+    assert len(packer_reader.open(tmp_path / "o", split="val")) == 7
+    named = built(tmp_path / "s" / "README.txt", tmp_path / "named")
+    assert texts_of(named) == ["what this is"]
+
+
+def test_folders_beside_text_may_be_links(tmp_path: Path) -> None:
+    write(tmp_path / "s" / "a.txt", ["one"])
+    (tmp_path / "s" / "self.txt").symlink_to(tmp_path / "s" / "self.txt")
+    (tmp_path / "s" / "circle").symlink_to(tmp_path / "s", target_is_directory=True)
+    write(tmp_path / "far" / "b.txt", ["two"])
+    (tmp_path / "s" / "far").symlink_to(tmp_path / "far", target_is_directory=True)
+    report = build(str(tmp_path / "s"), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    assert (report.written, report.found) == (2, 3)
+
+
+def test_folders_that_cannot_be_listed_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here ones too deep to be named; a missing permission is the same, but root has them all."""
+    write(tmp_path / "s" / "a.txt", ["one"])
+    monkeypatch.chdir(tmp_path / "s")
+    for _ in range(20):
+        Path("d" * 250).mkdir()
+        os.chdir("d" * 250)
+    os.chdir(tmp_path)
+    with pytest.raises(SourceError, match="cannot list .* check the path and its permissions"):
+        build(str(tmp_path / "s"), str(tmp_path / "o"), Recipe(), Job(workers=1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["store", "--seq-len", "64", "--pack", "concat"], "is a store already: build from its documents"),
+        (["store", "--from", "text"], "is a store already: build from its documents"),
+        (["d.jsonl", "--from", "text", "--field", "x=text:y"], "--text-field names that of the text"),
+        (["d.jsonl", "img"], "is text, and"),
+        (["d.txt", "img", "--from", "imagefolder"], "is text, and no images lie in it"),
+    ],
+)
+def test_text_and_other_things_are_told_apart(arguments: list[str], message: str, tmp_path: Path) -> None:
+    from tests.conftest import make_serials
+
+    make_serials(tmp_path / "img", 3)
+    write(tmp_path / "d.jsonl", words(3))
+    write(tmp_path / "d.txt", words(3))
+    built(tmp_path / "d.jsonl", tmp_path / "store")
+    paths = [str(tmp_path / name) if (tmp_path / name).exists() else name for name in arguments]
+    first = next((place for place, name in enumerate(paths) if name.startswith("--")), len(paths))
+    done = CliRunner().invoke(cli, ["build", *paths[:first], str(tmp_path / "o"), *paths[first:]])
+    assert done.exit_code in {1, 2}, done.output
+    assert message in done.output
+    assert len(done.output.strip().splitlines()) == 1
+
+
+def _said(source: Path) -> str:
+    """What building a source prints."""
+    done = CliRunner().invoke(cli, ["build", str(source), f"{source}.out"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
 def test_folders_and_names_of_splits_are_splits(tmp_path: Path) -> None:
     write(tmp_path / "s" / "train" / "a.jsonl", words(30))
     write(tmp_path / "s" / "val.jsonl", words(7, seed=1))
@@ -199,7 +297,6 @@ def test_a_share_can_be_held_out(tmp_path: Path) -> None:
 
 def test_files_that_change_meanwhile_are_noticed(tmp_path: Path) -> None:
     from packer.sources.refs import RefTable, RefWriter
-    from packer.sources.text import Documents
     from packer_reader.errors import SampleError
 
     path = write(tmp_path / "d.jsonl", words(5))
