@@ -17,7 +17,7 @@ from packer.output.publish import check_absent_or_ours, check_target, check_tmp,
 from packer.output.staging import Staging
 from packer.recipe import Recipe, choose_codec, several_sizes, size_name
 from packer.report import Run, make_report
-from packer.resources import Room, crew, fitted
+from packer.resources import Room, crew, fitted, wait_for_workers
 from packer.reuse import MadeBy, plan_reuse
 from packer.runners import SerialRunner, stop_runner
 from packer.scan import scan
@@ -34,7 +34,7 @@ from packer.split import divide
 from packer.tokens.window import of_text, with_unit
 from packer.unit import SplitJob
 from packer.versions import versions_of
-from packer_reader.errors import PackerError, UsageError, WorkerError, os_error
+from packer_reader.errors import PackerError, UsageError, os_error
 from packer_reader.format.names import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ __all__ = ["build", "write"]
 
 _WHOLE_SAMPLES = ("sidecars", "store", "webdataset")
 """Source types whose samples are more than an image file and a label that listing knows."""
-_STARTS = 4
-"""Times that workers may die while they load."""
 
 
 def build(
@@ -182,7 +180,7 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     try:
         if isinstance(source, PythonDataset) and not isinstance(executor, SerialRunner):
             source.check_sendable()
-        _wait_for_workers(executor, run.workers)
+        wait_for_workers(executor, run.workers)
         run.ended("start")
         job.watcher.begin("converting", sum(split.count for split in splits))
         for split in splits:
@@ -222,23 +220,6 @@ def _plan_reuse(whole: _Build) -> None:
         made = MadeBy(recipe, choose_codec(recipe, listing.suffixes), whole.versions)
         name = size_name(recipe.resize)
         whole.reuses[name] = plan_reuse(earlier, made, whole.refs, whole.staging.path / f"reuse-{name}.bin")
-
-
-def _wait_for_workers(executor: Executor, workers: int) -> None:
-    """Until all have loaded; those that are killed meanwhile are replaced."""
-    for left in reversed(range(_STARTS)):
-        try:
-            for started in [executor.submit(os.getpid) for _ in range(workers)]:
-                started.result()
-        except WorkerError as error:
-            if not left:
-                raise WorkerError(
-                    f"{error} before it had anything to do: in a script, call packer under "
-                    "`if __name__ == '__main__':`, since workers import the script; if it is there, see what the "
-                    "worker printed"
-                ) from None
-        else:
-            return
 
 
 def _convert_split(whole: _Build, split: Split, executor: Executor, room: Room) -> list[Manifest]:

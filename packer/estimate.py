@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from packer.images import open_sample
 from packer.plan import Plan
 from packer.sample import Problem
 from packer.stored import stored_sample
-from packer.unit import open_sample, some_refs
+from packer.unit import some_refs
 from packer_reader.errors import SampleError
 from packer_reader.format.array import ARRAY_HEADER
 from packer_reader.format.tar import member_size
@@ -76,7 +77,8 @@ def _stored_sizes(jobs: Sequence[SplitJob], ref: Ref) -> list[int]:
         from packer.tokens.unit import tokens_of  # noqa: PLC0415 - pictures need none of it
 
         tokens = tokens_of(jobs[0], ref)
-        return [tokens.nbytes if text.pack != "none" else member_size(tokens.nbytes + ARRAY_HEADER)]
+        kept = member_size(ref.size) if text.keep_text else 0
+        return [tokens.nbytes if text.pack != "none" else member_size(tokens.nbytes + ARRAY_HEADER) + kept]
     opened = open_sample(jobs[0], ref)
     return [member_size(len(blob)) for each in jobs for blob in stored_sample(each, opened).blobs]
 

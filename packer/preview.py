@@ -116,9 +116,10 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
     """
     known_names = known_classes(job.classes) if job.classes else ()
     source = detect(paths, job.source_type, known_names, job.fields, recipes[0].text)
-    recipes = fitted(several_sizes(list(recipes)), job)
+    recipes = several_sizes(list(recipes))
     if isinstance(source, Documents):
         recipes = [of_text(recipes, source.text)]
+    recipes = fitted(recipes, job)
     with tempfile.TemporaryDirectory(prefix="packer-plan-") as name:
         folder = Path(name)
         listing = scan(source, folder / "refs", job)

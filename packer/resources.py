@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packer.estimate import fitting_pixels, fitting_workers, in_flight
 from packer.runners import make_runner
 from packer.scan import SMALL
-from packer_reader.errors import OutputError
+from packer_reader.errors import OutputError, WorkerError
 from packer_reader.machine import usable_cpus, usable_memory
 from packer_reader.sizes import format_bytes
 
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from packer.sources.refs import RefTable
     from packer.unit import SplitJob, UnitDone
 
-__all__ = ["Room", "crew", "fitted", "planned_workers"]
+__all__ = ["Room", "crew", "fitted", "planned_workers", "wait_for_workers"]
+
+_STARTS = 4
+"""Times that workers may die while they load."""
 
 
 def fitted(recipes: list[Recipe], job: Job) -> list[Recipe]:
     """The recipes with `max_pixels` lowered to what one worker can hold in this machine's memory.
 
-    It depends on the machine alone, not on the number of workers, and stands in the manifest.
+    It depends on the machine alone, not on the number of workers, and stands in the manifest. Text has no pixels.
     """
     limit = fitting_pixels(usable_memory(), recipes[0])
-    if limit == recipes[0].max_pixels:
+    if limit == recipes[0].max_pixels or recipes[0].text is not None:
         return recipes
     job.watcher.say(f"memory is short: images over {limit:,} pixels are skipped, as with --max-pixels {limit}")
     return [replace(recipe, max_pixels=limit) for recipe in recipes]
@@ -58,6 +61,27 @@ def planned_workers(asked: int | None, recipe: Recipe, refs: RefTable) -> tuple[
     """Workers that there is work for, and how many of them there is memory for."""
     workers = max(1, min(asked or usable_cpus(), -(-len(refs) // recipe.unit)))
     return workers, fitting_workers(workers, usable_memory(), recipe, int(refs.sizes.max(initial=0)))
+
+
+def wait_for_workers(executor: Executor, workers: int) -> None:
+    """Until all have loaded; those that are killed meanwhile are replaced.
+
+    Raises:
+        WorkerError: they die again and again.
+    """
+    for left in reversed(range(_STARTS)):
+        try:
+            for started in [executor.submit(os.getpid) for _ in range(workers)]:
+                started.result()
+        except WorkerError as error:
+            if not left:
+                raise WorkerError(
+                    f"{error} before it had anything to do: in a script, call packer under "
+                    "`if __name__ == '__main__':`, since workers import the script; if it is there, see what the "
+                    "worker printed"
+                ) from None
+        else:
+            return
 
 
 @dataclass

@@ -8,6 +8,7 @@ from dataclasses import field as attribute
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from packer_reader.errors import UsageError
+from packer_reader.format.fields import MAX_SEQUENCE, sequence_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +19,6 @@ Pack = Literal["none", "concat", "bestfit"]
 Separator = Literal["file", "line", "blank"]
 Errors = Literal["strict", "replace"]
 
-MAX_SEQUENCE = 1 << 24
-"""Tokens of a sequence."""
 _LEAST = 32
 """Tokens of a sequence at least: a unit numbers its sequences with 24 bits."""
 
@@ -94,6 +93,13 @@ class Text:
     def dtype(self) -> str:
         """Numpy name of the stored tokens' type: 16 bits only where they hold every id."""
         return "uint16" if self.vocabulary <= 1 << 16 else "uint32"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of the stored fields, in their order."""
+        if self.seq_len is not None:
+            return tuple(field.suffix for field in sequence_fields(self.dtype, self.seq_len, 0))
+        return ("tokens.npy", "txt") if self.keep_text else ("tokens.npy",)
 
     def to_json(self) -> dict[str, Any]:
         """As the recipe keeps it, without the path."""

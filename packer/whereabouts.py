@@ -31,16 +31,16 @@ class Whereabouts:
             os.close(file)
         return self
 
-    def note(self, key: int) -> None:
-        """Say that a sample comes next."""
-        _NOTE.pack_into(self._note, 0, self._unit, key)
+    def note(self, key: int | None) -> None:
+        """Say that a sample comes next; None: that no sample is at fault for what comes next."""
+        _NOTE.pack_into(self._note, 0, self._unit, -1 if key is None else key)
 
     def __exit__(self, *_: object) -> None:
         _NOTE.pack_into(self._note, 0, -1, -1)
         self._note.close()
 
 
-def last_seen(folder: Path, process: int) -> tuple[int, int] | None:
+def last_seen(folder: Path, process: int) -> tuple[int, int | None] | None:
     """The unit and key that a process was at; None if it was at none. The note is taken away."""
     path = _path(folder, process)
     try:
@@ -49,7 +49,7 @@ def last_seen(folder: Path, process: int) -> tuple[int, int] | None:
     except OSError:
         return None
     unit, key = _NOTE.unpack(data) if len(data) == _NOTE.size else (-1, -1)
-    return (unit, key) if unit >= 0 else None
+    return (unit, key if key >= 0 else None) if unit >= 0 else None
 
 
 def was_cut_off(folder: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from packer.unit import convert_unit
+from packer.images import convert_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def convert(
         OSError: the staging folder cannot be written.
     """
     if jobs[0].recipe.text is None:
-        return convert_unit(jobs, wanted, unit, crashed)
+        return convert_images(jobs, wanted, unit, crashed)
     from packer.tokens.unit import convert_documents  # noqa: PLC0415 - pictures need none of it
 
     return [convert_documents(jobs[number], unit, crashed, careful=careful) for number in wanted]

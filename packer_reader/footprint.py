@@ -58,6 +58,8 @@ def _mean_bytes(reader: BatchReader, field: FieldSpec) -> int:
     if field.kind == "tokens" and field.shape == (None,) and reader.view.decode != "bytes":
         wide = 8 if reader.view.dtype == "int64" else int(np.dtype(field.dtype).itemsize)
         return int(store.manifest.statistics["tokens"]["tokens"]) * wide // max(1, len(store))
+    if field.kind == "bounds":
+        return 4 * (int(store.manifest.statistics["tokens"]["documents"]) // max(1, len(store)) + 2)
     if field.kind != "image" or reader.view.decode == "bytes":
         return int(store.manifest.bytes) // max(1, len(store))
     places = np.linspace(0, len(store) - 1, min(len(store), _LOOKED_AT)).astype(np.int64)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from packer_reader.arguments import whole
 from packer_reader.errors import DamageError, UsageError
 from packer_reader.format.array import ARRAY_HEADER
-from packer_reader.format.fields import ROWS, FieldSpec
+from packer_reader.format.fields import MAX_SEQUENCE, ROWS, sequence_fields
 from packer_reader.ragged import Ragged
 from packer_reader.stores.base import in_range
 from packer_reader.stores.rows import memory_at, placed
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from packer_reader.fill import Encoded
+    from packer_reader.format.fields import FieldSpec
     from packer_reader.stores.base import Ints, Store
     from packer_reader.tokens import TokenDtype
 
@@ -47,11 +48,10 @@ class SequenceStore:
         if not text or self._tokens is None or self._tokens.codec == ROWS:
             what = f"sequences of {text['seq_len']} tokens" if text else "no tokens"
             raise UsageError(f"seq_len is for stores of documents (--pack none), {store!r} has {what}: leave it out")
-        self.documents, self.length = store, whole("seq_len", seq_len, 1, 1 << 24)
+        self.documents, self.length = store, whole("seq_len", seq_len, 1, MAX_SEQUENCE)
         self.pad = int(text["pad"])
         self._place = store.manifest.fields.index(self._tokens)
         total = int(store.manifest.statistics["tokens"]["tokens"])
-        shape, samples = (self.length,), -(-total // self.length)
         self._total = total
         ends = store.columns.numbers("token_end")
         if not len(ends) or int(ends[-1]) != total:
@@ -59,14 +59,10 @@ class SequenceStore:
         identity = f"{store.manifest.content_digest} {self.length}"
         self.manifest = replace(
             store.manifest,
-            samples=samples,
+            samples=-(-total // self.length),
             content_digest=hashlib.sha256(identity.encode()).hexdigest(),
             columns={},
-            fields=(
-                replace(self._tokens, codec=ROWS, shape=shape, maximum=shape),
-                FieldSpec("cu_seqlens", "bounds", "cu_seqlens.npy", ROWS, "int32", (None,), (self.length + 1,)),
-                FieldSpec("n_valid", "number", "n_valid.npy", ROWS, "int64"),
-            ),
+            fields=sequence_fields(self._tokens.dtype, self.length, self.length + 1),
         )
         self.path = store.path
         self.columns: Any = {}

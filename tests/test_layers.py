@@ -90,7 +90,7 @@ MAY_IMPORT = {
     "packer_reader.summary": STORES,
     "packer_reader": READER | {"packer_reader.check", "packer_reader.summary"},
     "packer.plan": BASE,
-    "packer.text": BASE,
+    "packer.text": BASE | {"packer_reader.format.fields"},
     "packer.recipe": BASE | {"packer.text"},
     "packer.sample": set(),
     "packer.tokens": SHARED
@@ -106,7 +106,7 @@ MAY_IMPORT = {
         "packer.unit",
         "packer.whereabouts",
     },
-    "packer.work": {"packer.unit", "packer.tokens.unit"},
+    "packer.work": {"packer.images", "packer.tokens.unit"},
     "packer.transforms": SHARED | {"packer.recipe", "packer.transforms"},
     "packer.sources": SHARED | {"packer.fields", "packer.sample", "packer.sources", "packer.text"},
     "packer.runners": BASE | {"packer.runners"},
@@ -124,16 +124,15 @@ MAY_IMPORT = {
         "packer.unit",
     },
     "packer.sinks": SHARED | {"packer.checksum", "packer.sinks", "packer.rows", "packer.unit", "packer.output.journal"},
-    "packer.unit": SHARED
+    "packer.unit": {"packer.plan", "packer.sources.refs"},
+    "packer.images": SHARED
     | {
         "packer.checksum",
-        "packer.plan",
         "packer.sample",
         "packer.sinks.fragment",
         "packer.sources.base",
-        "packer.sources.refs",
         "packer.stored",
-        "packer.reuse",
+        "packer.unit",
         "packer.whereabouts",
     },
     "packer.drive": SHARED

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from packer_reader.format.fields import ROWS, FieldSpec
+from packer_reader.format.fields import FieldSpec, sequence_fields
 
 if TYPE_CHECKING:
     from packer.rows import UnitRows
@@ -56,9 +56,4 @@ class TokenStatistics:
             tokens = FieldSpec("tokens", "tokens", "tokens.npy", "npy", text.dtype, (None,), (self._longest,))
             return (tokens, *kept)
         assert text.seq_len is not None
-        shape = (text.seq_len,)
-        return (
-            FieldSpec("tokens", "tokens", "tokens.npy", ROWS, text.dtype, shape, shape),
-            FieldSpec("cu_seqlens", "bounds", "cu_seqlens.npy", ROWS, "int32", (None,), (self._most_bounds,)),
-            FieldSpec("n_valid", "number", "n_valid.npy", ROWS, "int64"),
-        )
+        return sequence_fields(text.dtype, text.seq_len, self._most_bounds)

@@ -64,19 +64,18 @@ class Fragment:
         """
         raise NotImplementedError
 
-    def add_block(self, keys: Sequence[int], fields: Sequence[Sequence[Array]]) -> None:
+    def add_block(self, keys: Sequence[int], fields: Sequence[Array | Sequence[Array]]) -> None:
         """Append a record that holds a block of samples: per field an array, of which each sample has a row.
 
         Args:
             keys: of the samples, rising; the first is the record's.
-            fields: by field, what each sample has of it: arrays of one dtype, and of one shape or of one dimension.
+            fields: by field an array with a row per sample; or, of what has a length of its own in each sample, a list
+                of arrays (length,), which lie end to end.
         """
-        headers, blobs = [], list[bytes]()
+        blobs = list[bytes]()
         for rows in fields:
-            same = len({row.shape for row in rows}) == 1
-            shape = (len(rows), *rows[0].shape) if same and rows[0].ndim < 2 else (sum(map(len, rows)),)
-            headers.append(array_header(rows[0].dtype.str, shape))
-            blobs.append(headers[-1] + b"".join(row.tobytes() for row in rows))
+            whole = rows if isinstance(rows, np.ndarray) else np.concatenate(rows)
+            blobs.append(array_header(whole.dtype.str, whole.shape) + whole.tobytes())
         starts = self._record(keys[0], blobs)
         ends = [np.cumsum([row.nbytes for row in rows]).tolist() for rows in fields]
         self._keys += keys
@@ -138,7 +137,7 @@ class TarFragment(Fragment):
         """Append the members of one sample."""
         self._note(key, self._record(key, blobs), blobs, crc)
 
-    def add_block(self, keys: Sequence[int], fields: Sequence[Sequence[Array]]) -> None:
+    def add_block(self, keys: Sequence[int], fields: Sequence[Array | Sequence[Array]]) -> None:
         """Append the members of a block; see `Fragment.add_block`. All of their length counts for its first sample."""
         super().add_block(keys, fields)
         self._lengths += [0] * (len(keys) - 1)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
+import numpy.typing as npt
 
 from packer.output.journal import Journal, ShardDone
 from packer.rows import joined, read_rows, shifted
@@ -125,7 +126,17 @@ class LmdbSink:
             for batch in _batches(items):
                 self._append(batch)
             self._last = int(keys[-1])
-        return self._cutter.feed(done.unit, np.ones(done.samples, np.int64))
+        return self._cutter.feed(done.unit, self._lengths(rows.arrays["value"]))
+
+    def _lengths(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """What each sample counts in a run of the index, from the keys of the values that they lie in."""
+        text = self._target.job.recipe.text
+        if text is None or text.pack == "none":
+            return np.ones(len(values), np.int64)
+        lengths = np.zeros(len(values), np.int64)
+        _, first, samples = np.unique(values, return_index=True, return_counts=True)
+        lengths[first] = samples  # no run ends within a block
+        return lengths
 
     def _append(self, batch: list[Item]) -> None:
         self._reserve(sum(len(value) for _, value in batch))

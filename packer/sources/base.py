@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from packer.sample import Problem, RawSample, Ref
     from packer.sources.refs import RefWriter
 
-__all__ = ["Expecting", "Listing", "Source", "Spooling"]
+__all__ = ["DocumentSource", "Expecting", "Listing", "SampleSource", "Source", "Spooling"]
 
 
 @dataclass
@@ -83,9 +83,24 @@ class Source(Protocol):
             SourceError: the source cannot be listed, or holds nothing of its type.
         """
 
+
+class SampleSource(Source, Protocol):
+    """Of images and what belongs to them."""
+
     def read(self, ref: Ref) -> RawSample:
         """Read one sample.
 
         Raises:
             SampleError: vanished, unreadable, empty or changed since the scan.
+        """
+
+
+class DocumentSource(Source, Protocol):
+    """Of text."""
+
+    def document(self, ref: Ref) -> str:
+        """Read one document.
+
+        Raises:
+            SampleError: vanished, unreadable, empty, no text, or too large.
         """

@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from packer.sample import Problem, Ref
 from packer.sources.base import Listing
@@ -113,10 +113,6 @@ class Documents:
         except UnicodeError:
             raise SampleError("unsupported", "it is not UTF-8 (--encoding-errors replace takes it)") from None
         return _checked(text, self.text)
-
-    def read(self, ref: Ref) -> Any:
-        """Documents are no pictures: see `document`."""
-        raise NotImplementedError
 
     def _whole(self, ref: Ref) -> bool:
         return ref.offset < 0

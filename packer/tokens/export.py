@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from packer_reader.decode import decode_field
 from packer_reader.errors import OutputError, UsageError, os_error
-from packer_reader.stores.rows import Rows, gather_ragged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,19 +95,17 @@ def _dtype(store: Store, form: Form) -> np.dtype[Any]:
 
 def _documents(store: Store, *, stacked: bool) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """Valid tokens of some samples, and those of each document among them."""
-    field = store.manifest.fields[0]
+    fields = store.manifest.fields
     for first in range(0, len(store), _CHUNK):
         numbers = np.arange(first, min(first + _CHUNK, len(store)))
         if not stacked:
-            documents = [decode_field(field, view) for (view,) in store.read(numbers, [0])]
+            documents = [decode_field(fields[0], view) for (view,) in store.read(numbers, [0])]
             yield np.concatenate(documents), np.array([len(one) for one in documents], np.int64)
             continue
-        rows = np.empty((len(numbers), field.maximum[0]), field.dtype)
-        Rows(store, numbers, 0, field.dtype, field.maximum[0]).copy(0, len(rows), rows)
-        ends, offsets = gather_ragged(store, numbers, 1, "int32")
-        bounds = np.split(ends, offsets[1:-1])
-        valid = [row[: own[-1]] for row, own in zip(rows, bounds, strict=True)]
-        yield np.concatenate(valid), np.concatenate([np.diff(own) for own in bounds]).astype(np.int64)
+        rows = store.read(numbers, [0, 1])
+        ends = [decode_field(fields[1], view) for _, view in rows]
+        valid = [decode_field(fields[0], view)[: own[-1]] for (view, _), own in zip(rows, ends, strict=True)]
+        yield np.concatenate(valid), np.concatenate([np.diff(own) for own in ends]).astype(np.int64)
 
 
 def _index(counts: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> bytes:

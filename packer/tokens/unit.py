@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from packer_reader.format.columns import COLUMN_MAGIC, frame_bytes, join_strings
 if TYPE_CHECKING:
     from packer.sample import Ref
     from packer.sinks.fragment import Fragment
-    from packer.sources.text import Documents
+    from packer.sources.base import DocumentSource
     from packer.text import Text
     from packer.tokens.pack import Piece
     from packer.tokens.tokenizer import Tokenizer
@@ -77,7 +77,7 @@ class _Unit:
 
     def read(self, crashed: frozenset[int], together: int) -> None:
         """Read and tokenize all documents, so many characters at a time; bad ones are recorded."""
-        source: Documents = self.job.source  # type: ignore[assignment]
+        source = cast("DocumentSource", self.job.source)
         held: list[_Held] = []
         size = 0
         keys = self.job.plan.keys(self.number).tolist()
@@ -96,6 +96,7 @@ class _Unit:
                 self._encode(held)
                 held, size = [], 0
         self._encode(held)
+        self.at.note(None)  # of what packs and writes the unit no document is the cause
         self.problems.sort(key=lambda one: one.key)
 
     def _refuse(self, key: int, ref: Ref, error: SampleError) -> None:
@@ -169,8 +170,8 @@ class _Unit:
             self.counts += [int(bounds[-1]) for _, bounds in rows]
             self.sizes += [tokens.nbytes + bounds.nbytes + 8 for tokens, bounds in rows]
             keys = [self.number * KEYS + place for place in range(first, first + len(part))]
-            valid = [np.array(count, "<i8") for count in self.counts[first:]]
-            fragment.add_block(keys, [[tokens for tokens, _ in rows], [bounds for _, bounds in rows], valid])
+            tokens, bounds = np.stack([tokens for tokens, _ in rows]), [bounds for _, bounds in rows]
+            fragment.add_block(keys, [tokens, bounds, np.array(self.counts[first:], "<i8")])
         return -(-len(packed) // together)
 
     def _sequence(self, pieces: list[Piece]) -> tuple[Tokens, Tokens]:
@@ -238,9 +239,9 @@ def tokens_of(job: SplitJob, ref: Ref) -> Tokens:
     Raises:
         SampleError: it cannot be read.
     """
-    text, source = job.recipe.text, job.source
+    text, source = job.recipe.text, cast("DocumentSource", job.source)
     assert text is not None
-    return _framed(_opened(text).encode([source.document(ref)])[0], text)  # type: ignore[attr-defined]
+    return _framed(_opened(text).encode([source.document(ref)])[0], text)
 
 
 def _framed(tokens: Tokens, text: Text) -> Tokens:

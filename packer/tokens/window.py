@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from packer.text import Text
 
-__all__ = ["of_text", "with_unit"]
+__all__ = ["PICTURES", "of_text", "with_unit"]
 
 _LEAST, _MOST = 1 << 20, 16 << 20
 """Bytes of a unit's documents."""
@@ -26,12 +26,14 @@ _PARTS = 64
 """Units that a set should have, so that workers end together."""
 _DOCUMENTS = 1 << 15
 """Of a unit at most."""
-_PICTURES = {
-    "resize": "--resize", "fit": "--fit", "gray": "--gray", "bits": "--bits", "encode": "--encode", "meta": "--meta",
-    "roi": "--roi", "exact": "--exact", "label_map": "--label-map", "check_labels": "--check-labels",
-    "reduce_zero_label": "--reduce-zero-label", "stratify": "--stratify",
+PICTURES = {
+    "resize": "--resize", "fit": "--fit", "upscale": "--no-upscale", "gray": "--gray", "bits": "--bits",
+    "exact": "--exact", "encode": "--encode", "quality": "--quality", "roi": "--roi", "max_pixels": "--max-pixels",
+    "meta": "--meta", "stratify": "--stratify", "ignore_label": "--ignore-label", "label_map": "--label-map",
+    "reduce_zero_label": "--reduce-zero-label", "check_labels": "--check-labels", "min_box_size": "--min-box-size",
+    "min_visibility": "--min-visibility",
 }  # fmt: skip
-"""What a recipe of text cannot have, and its option."""
+"""Fields of a recipe that one of text cannot have, with their options."""
 
 
 def of_text(recipes: Sequence[Recipe], text: Text) -> Recipe:
@@ -41,7 +43,7 @@ def of_text(recipes: Sequence[Recipe], text: Text) -> Recipe:
         UsageError: an option is about pictures.
     """
     plain = Recipe()
-    for name, option in _PICTURES.items():
+    for name, option in PICTURES.items():
         if any(getattr(recipe, name) != getattr(plain, name) for recipe in recipes):
             raise UsageError(f"{option} is about pictures, and the source is text: leave it out")
     return replace(recipes[0], text=text)

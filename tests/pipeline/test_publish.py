@@ -9,9 +9,9 @@ import pytest
 
 import packer_reader
 from packer import Job, Recipe, build
+from packer.images import convert_images
 from packer.output import publish as publishing
 from packer.output.staging import Staging
-from packer.unit import SplitJob, UnitDone, convert_unit
 from packer_reader.check import check_store
 from packer_reader.errors import OutputError, SampleError, SourceError, UsageError
 from tests.conftest import make_photos, make_serials
@@ -19,6 +19,8 @@ from tests.faults import tree
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from packer.unit import SplitJob, UnitDone
 
 
 ONE = Job(workers=1)
@@ -193,7 +195,7 @@ def test_a_fragment_cut_before_its_shard_is_made_is_an_error(
         jobs: list[SplitJob], wanted: list[int], unit: int, crashed: frozenset[int], *, careful: bool
     ) -> list[UnitDone]:
         assert not careful
-        done = convert_unit(jobs, wanted, unit, crashed)
+        done = convert_images(jobs, wanted, unit, crashed)
         os.truncate(jobs[0].data_path(unit), done[0].data[0] // 2)
         return done
 

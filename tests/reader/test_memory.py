@@ -53,11 +53,22 @@ def loop(ds, workers, prefetch):
     return peak
 
 if __name__ == "__main__":
-    store, workers, prefetch, crop = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "crop"
+    store, workers, prefetch, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     empty = loop(Empty(), workers, prefetch)
-    ds = StreamDataset(store, batch_size=64, crop=RandomResizedCrop(256) if crop else None)
+    options = {"crop": RandomResizedCrop(256)} if kind == "crop" else {"seq_len": 1 << 14} if kind == "seq_len" else {}
+    ds = StreamDataset(store, batch_size=64, **options)
     print(json.dumps([loop(ds, workers, prefetch) - empty, ds.memory(workers, prefetch)]))
 """
+
+
+def measured(store: Path, workers: int, prefetch: int, kind: str, folder: Path) -> tuple[int, int]:
+    """What a loop took above one over nothing, and what was said; of `kind` the data set's options."""
+    (folder / "loop.py").write_text(MEASURED)
+    command = [sys.executable, str(folder / "loop.py"), str(store), str(workers), str(prefetch), kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    took, said = json.loads(done.stdout)
+    return took, said
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +83,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # A single worker may be a batch ahead of this: a loop holds the old batch until it has the new one.
 @pytest.mark.parametrize("workers", [(0, 2, ""), (2, 2, "crop"), (2, 4, "")])
 def test_memory_is_what_a_loop_takes(workers: tuple[int, int, str], large: Path, tmp_path: Path) -> None:
-    (tmp_path / "loop.py").write_text(MEASURED)
-    command = [sys.executable, str(tmp_path / "loop.py"), str(large), *map(str, workers)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 0, done.stderr
-    measured, said = json.loads(done.stdout)
-    assert abs(measured - said) < 0.1 * said, (measured, said)
+    took, said = measured(large, *workers, tmp_path)
+    assert abs(took - said) < 0.1 * said, (took, said)
 
 
 def test_memory_counts_lists_and_single_samples(tar_store: Path, large: Path) -> None:

@@ -23,17 +23,6 @@ SLOW = pytest.mark.slow
 OPTIONS = ["--pack", "bestfit", "--seq-len", "256", "--workers", "2"]
 
 
-class RunningText(Running):
-    """A build of documents that is under way."""
-
-    def __init__(self, source: Path, out: Path) -> None:
-        self.out = out
-        self.staging = out.parent / f".{out.name}.packing"
-        self.process = subprocess.Popen(
-            command(source, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-
-
 def command(source: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "packer", "build", str(source), str(out), *OPTIONS, "--quiet"]
 
@@ -62,7 +51,7 @@ def references(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 def test_a_killed_build_goes_on_to_the_same_bytes(
     moment: int, name: str, source: Path, references: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
-    running = RunningText(source, tmp_path / name)
+    running = Running(source, tmp_path / name, command)
     running.wait_for(lambda: running.units_done() >= moment)
     family = below(running.process.pid)
     running.process.kill()
@@ -78,7 +67,7 @@ def test_a_killed_build_goes_on_to_the_same_bytes(
 def test_killed_workers_cost_nothing_but_time(
     name: str, source: Path, references: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
-    running = RunningText(source, tmp_path / name)
+    running = Running(source, tmp_path / name, command)
     running.wait_for(lambda: len(workers_of(running.process.pid)) == 2 and running.units_done() >= 3)
     for pid in workers_of(running.process.pid):
         os.kill(pid, signal.SIGKILL)

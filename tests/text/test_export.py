@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from packer import tokenized
 from packer.cli.main import cli
+from tests.faults import flip_byte
 from tests.text.documents import END, built, words, write
 
 if TYPE_CHECKING:
@@ -92,3 +93,17 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
         assert message in done.output
         assert len(done.output.strip().splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.jsonl", "img", "o", "pictures", "there"]
+
+
+@pytest.mark.parametrize("pack", ["none", "concat"])
+@pytest.mark.parametrize("container", ["tar", "lmdb"])
+def test_damaged_tokens_are_not_exported(pack: Any, container: Any, tmp_path: Path) -> None:
+    text = tokenized(pack=pack, seq_len=None if pack == "none" else 200)
+    store = built(write(tmp_path / "d.jsonl", ["unmistakable " * 30] * 9), tmp_path / "o", text, container=container)
+    data = tmp_path / "o" / store.shard_name(0)
+    place = data.read_bytes().index("mistakable".encode("utf-16-le"))
+    flip_byte(data, place)
+    done = CliRunner().invoke(cli, ["export", str(tmp_path / "o"), "--to", "bin", "-o", str(tmp_path / "x")])
+    assert done.exit_code == 4
+    assert "is damaged at key" in done.output
+    assert not (tmp_path / "x").exists()

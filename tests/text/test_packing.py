@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import webdataset
 
 import packer_reader
 from packer import Job, Recipe, build, tokenized
+from packer.sinks import lmdb as lmdb_sink
 from packer_reader.check import check_store
 from packer_reader.format.fields import ROWS
 from tests.faults import flip_byte, tree
@@ -133,3 +135,23 @@ def test_sequences_longer_than_everything(tmp_path: Path) -> None:
         assert len(store) == 1
         assert store[0]["n_valid"] == sum(len(text.encode()) + 1 for text in words(5))
         assert len(store[0]["cu_seqlens"]) == 6
+
+
+@pytest.mark.parametrize("container", ["tar", "lmdb"])
+def test_arrays_of_blocks_have_the_shapes_of_their_kind(container: Any, tmp_path: Path) -> None:
+    """Also where all sequences happen to have as many documents."""
+    source = write(tmp_path / "d.jsonl", ["a" * 31] * 64)
+    store = built(source, tmp_path / "o", tokenized(pack="concat", seq_len=32), container=container)
+    assert {len(sample["cu_seqlens"]) for sample in store} == {2}
+    data = (tmp_path / "o" / store.shard_name(0)).read_bytes()
+    headers = [np.lib.format.read_array_header_1_0(io.BytesIO(part[2:])) for part in data.split(b"\x93NUMPY")[1:]]
+    assert [shape for shape, _, _ in headers] == [(64, 32), (128,), (64,)]
+
+
+def test_runs_of_the_index_hold_whole_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmdb_sink, "INDEX_RUN", 10_000)
+    source = write(tmp_path / "d.jsonl", words(4000, mean=40))
+    store = built(source, tmp_path / "o", tokenized(pack="concat", seq_len=32), container="lmdb")
+    assert store.manifest.shards > 2
+    blocks = [set(np.array(store.index(shard).value).tolist()) for shard in range(store.manifest.shards)]
+    assert sum(map(len, blocks)) == len(set().union(*blocks))

@@ -21,6 +21,7 @@ from packer import tokenized
 from packer_reader import MapDataset, Ragged, StreamDataset, document_ids, loader, position_ids
 from packer_reader.errors import NotFoundError, StateError, StoreError, UsageError
 from packer_reader.stores.rows import gather_ragged
+from tests.reader.test_memory import measured
 from tests.text.documents import END, built, words, write
 
 if TYPE_CHECKING:
@@ -210,9 +211,21 @@ def test_documents_and_positions_follow_from_boundaries(rows: list[list[int]], p
     assert ragged.part(0, 1).to_list()[0].tolist() == bounds[0].tolist()
 
 
-def test_loops_take_no_more_memory_than_they_say(stores: Path) -> None:
-    ds = StreamDataset(stores / "concat-tar", batch_size=64)
-    assert ds.memory(2) > 2 * 3 * 64 * LENGTH * 8
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 million tokens: documents, and sequences of 2^14, of which a batch of 64 has 8.4 MB."""
+    root = tmp_path_factory.mktemp("long")
+    source = write(root / "d.jsonl", ["some words or other " * 1600] * 512)
+    built(source, root / "documents")
+    built(source, root / "sequences", tokenized(pack="concat", seq_len=1 << 14))
+    return root
+
+
+@pytest.mark.parametrize(("store", "kind"), [("sequences", ""), ("documents", "seq_len")])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loops_take_the_memory_that_they_say(workers: int, store: str, kind: str, long: Path, tmp_path: Path) -> None:
+    took, said = measured(long / store, workers, 2, kind, tmp_path)
+    assert abs(took - said) < 0.1 * said, (took, said)
 
 
 @pytest.mark.parametrize("container", CONTAINERS)

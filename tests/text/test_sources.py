@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 import packer_reader
-from packer import Job, Recipe, build, tokenized
+from packer import Job, Recipe, build, resources, tokenized
 from packer.cli.main import cli
 from packer.sources.detect import detect
 from packer.sources.text import Documents
+from packer.tokens.window import PICTURES
 from packer_reader.errors import SourceError, UsageError
+from tests.faults import tree
 from tests.text.documents import built, texts_of, words, write
 
 FORMS = ["d.jsonl", "d.jsonl.gz", "d.jsonl.zst", "d.csv", "d.tsv", "d.parquet", "d.txt", "d.txt.gz", "d.txt.zst"]
@@ -339,6 +342,23 @@ def test_options_that_cannot_be_are_refused(arguments: list[str], message: str, 
     assert message in done.output
     assert len(done.output.strip().splitlines()) == 1
     assert not (tmp_path / "o").exists()
+
+
+def test_every_field_of_a_recipe_is_about_text_or_about_pictures() -> None:
+    """An option that does nothing would still be part of a store's digest."""
+    both = {"container", "shard_bytes", "sizes", "seed", "shuffle", "val", "group_by", "source_names", "unit", "text"}
+    assert {field.name for field in fields(Recipe)} == both | set(PICTURES)
+    assert not both & set(PICTURES)
+
+
+def test_the_memory_of_the_machine_does_not_show_in_stores_of_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "d.jsonl", words(20))
+    built(source, tmp_path / "o")
+    monkeypatch.setattr(resources, "usable_memory", lambda: 400 << 20)
+    built(source, tmp_path / "p")
+    assert tree(tmp_path / "o") == tree(tmp_path / "p")
 
 
 def test_options_about_text_need_text(tmp_path: Path) -> None:
