@@ -27,7 +27,7 @@ from packer_reader.sequences import SequenceStore
 from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
 from packer_reader.stores.open import open_store
-from packer_reader.together import Together, batches_together, within_reach
+from packer_reader.together import Memory, Together, batches_together, within_reach
 from packer_reader.view import Decode, View
 from packer_reader.warm import warm as read_all
 
@@ -151,7 +151,7 @@ class StreamDataset(IterableDataset[Any]):
         weakref.finalize(self, drop_dead)  # a loader that is gone has left its slots mapped here
         self._ahead = ReadAhead(self._reader)
         self._skipped = Skipped.asked_for(on_error)
-        self._together = batches_together(self._reader, self.batch_size)
+        self._together, self._memory = batches_together(self._reader, self.batch_size), Memory()
         self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
         """This process's newest iteration."""
@@ -286,7 +286,7 @@ class StreamDataset(IterableDataset[Any]):
         for part, valid in parts:
             if found is None or found.process != os.getpid():
                 try:
-                    found = Together(self._reader, numbers, batches.epoch)
+                    found = Together(self._reader, numbers, batches.epoch, self._memory)
                 except StoreError:
                     break  # the batch that it is in says so
             batch = found.batch(place, place + len(part))

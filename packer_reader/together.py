@@ -7,6 +7,7 @@ takes 5 us a batch. What is copied stays one batch, since one of 1 MB is written
 from __future__ import annotations
 
 import os
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,13 +29,17 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
     Part = Callable[[int, int], Any]
 
-__all__ = ["Together", "batches_together", "within_reach"]
+__all__ = ["Memory", "Together", "batches_together", "within_reach"]
 
 _SAMPLES = 1 << 14
 """Of the batches whose places are found at once."""
 _MOST = 64
 _SHARDS = 32
 """Whose files are kept open for them."""
+_REUSED = 4
+"""Arrays that are filled again: a loop holds one batch until it has the next."""
+_SMALL = 1 << 16
+"""Bytes that malloc has at hand anyway."""
 
 
 def batches_together(reader: BatchReader, batch_size: int | None) -> int:
@@ -51,11 +56,46 @@ def within_reach(reader: BatchReader, numbers: Ints) -> bool:
     return isinstance(store, SequenceStore) or len(np.unique(store.shards_of(numbers))) <= _SHARDS
 
 
+class Memory:
+    """Memory of batches that are gone, for the next ones: the faults of fresh pages take longer than the copy.
+
+    A tensor holds the array that it was made from, and so does whatever was made from the tensor. An array that nothing
+    but this list refers to is therefore free. A forked child has its own copy of what it holds.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._arrays: list[npt.NDArray[Any]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_arrays": []}
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+        """An array of any content that nobody holds."""
+        for held in self._arrays:
+            if held.shape == shape and held.dtype == dtype and getrefcount(held) == _FREE:
+                return held
+        found = np.empty(shape, dtype)
+        if found.nbytes > _SMALL:
+            self._arrays = [*self._arrays[1 - _REUSED :], found]
+        return found
+
+
+_FREE = 3
+"""References to an array that nobody uses: of the list, of the loop over it, and of the call that counts."""
+
+
 class Together:
     """Some batches, found and not copied yet."""
 
-    def __init__(self, reader: BatchReader, numbers: Ints, epoch: int) -> None:
+    def __init__(self, reader: BatchReader, numbers: Ints, epoch: int, memory: Memory) -> None:
         """Find the samples of all of them, int64 (n,).
+
+        Args:
+            reader: of the store.
+            numbers: of the samples, batch after batch.
+            epoch: which.
+            memory: that batches are copied to.
 
         Raises:
             StoreError: one is damaged.
@@ -64,7 +104,7 @@ class Together:
         """Addresses are those of this process: a child that was forked has to find its own."""
         self._parts: dict[str, Part] = {}
         for (name,), field in zip(reader.names, reader.filled, strict=True):
-            self._parts[name] = _part(field, numbers, epoch, reader)
+            self._parts[name] = _part(field, numbers, epoch, reader, memory)
         if reader.view.with_id:
             self._parts["id"] = lambda start, stop: torch.from_numpy(numbers[start:stop])
 
@@ -73,7 +113,7 @@ class Together:
         return Batch({name: part(start, stop) for name, part in self._parts.items()})
 
 
-def _part(field: Any, numbers: Ints, epoch: int, reader: BatchReader) -> Part:
+def _part(field: Any, numbers: Ints, epoch: int, reader: BatchReader, memory: Memory) -> Part:
     """What gives a part of a field's values."""
     if isinstance(field, Column):
         values = reader.store.columns.numbers(field.field.name)[numbers].astype(field.dtype, copy=False)
@@ -86,7 +126,7 @@ def _part(field: Any, numbers: Ints, epoch: int, reader: BatchReader) -> Part:
     rows = field.rows(numbers) if isinstance(field, Sequences) else None
 
     def copied(start: int, stop: int) -> Any:
-        out = None if shape is None else np.empty((stop - start, *shape), dtype)
+        out = None if shape is None else memory.array((stop - start, *shape), dtype)
         if rows is not None and out is not None:
             rows.copy(start, stop, out)
         else:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["build_text", "read_tokens"]
 
@@ -124,24 +125,29 @@ def token_stores(folder: Path) -> tuple[dict[str, Path], Path]:
     return stores, folder / "flat.bin"
 
 
+class Gathered(IterableDataset[dict[str, torch.Tensor]]):
+    """What numpy alone takes from a memory map, as int64: the loop that anybody would write."""
+
+    def __init__(self, flat: Path, batch: int) -> None:
+        values = np.memmap(flat, np.uint16, "r")
+        self.rows, self.batch = values[: len(values) // LENGTH * LENGTH].reshape(-1, LENGTH), batch
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        order = np.random.default_rng(0).permutation(len(self.rows))
+        for start in range(0, len(order) - self.batch, self.batch):
+            rows = self.rows[order[start : start + self.batch]].astype(np.int64)
+            yield {"tokens": torch.from_numpy(rows)}
+
+
 def gather(flat: Path, batch: int) -> list[float]:
-    """Sequences per second that numpy alone takes from a memory map, as int64."""
-    values = np.memmap(flat, np.uint16, "r")
-    rows = values[: len(values) // LENGTH * LENGTH].reshape(-1, LENGTH)
-    order, found = np.random.default_rng(0).permutation(len(rows)), []
-    for _ in range(EPOCHS):
-        started = time.perf_counter()
-        for start in range(0, len(order) - batch, batch):
-            rows[order[start : start + batch]].astype(np.int64)
-        found.append((len(order) - batch) / (time.perf_counter() - started))
-    return found
+    return rates(DataLoader(Gathered(flat, batch), batch_size=None))
 
 
 def stream(store: Path, workers: int, batch: int, options: dict[str, Any]) -> list[float]:
     from packer_reader import StreamDataset
 
     ds = StreamDataset(store, batch_size=batch, **options)
-    return rates(DataLoader(ds, batch_size=None, num_workers=workers, persistent_workers=True) if workers else ds)
+    return rates(DataLoader(ds, batch_size=None, num_workers=workers, persistent_workers=workers > 0))
 
 
 def read_tokens(_: Path, folder: Path, repeats: int) -> None:
