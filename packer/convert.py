@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from packer.drive import Drive, Lane
 from packer.fields import check_fields, stored_as
+from packer.gather import gather, gathers
 from packer.job import Job
 from packer.output.card import CARD, card_text
 from packer.output.finish import StoreFacts, finish_store
@@ -174,6 +175,8 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     )
     _plan_reuse(whole)
     splits = divide(recipes[0], listing, whole.refs)
+    if isinstance(source, Documents) and gathers(job, source, staging.refs, listing.bytes):
+        whole = replace(whole, source=gather(job, source, staging.refs, splits, recipes[0]))
     executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable or staging.cut_off)
     room = Room(len(whole.refs), staging.store, run.workers)
     stores: dict[str, list[Manifest]] = {size_name(recipe.resize): [] for recipe in recipes}

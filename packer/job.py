@@ -48,6 +48,9 @@ class Job:
     """An earlier store of the same recipe, to copy from what has not changed."""
     tmp: str | None = None
     """Folder for what is under way; beside the target when left out."""
+    gather: bool | None = None
+    """Of text: read the source once from end to end and lay documents together in the stored order, under way; None
+    does so where reading at places is slow and memory cannot hold it."""
     resume: bool = True
     """Go on with an interrupted build of the same recipe and source."""
     overwrite: bool = False

@@ -56,6 +56,10 @@ class Plan:
         first = unit % _BLOCK * self.unit
         return _block(self, unit // _BLOCK)[first : first + len(keys)]
 
+    def places(self, refs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The keys of refs, by their places in the split's sorted list; int64, of the same shape."""
+        return scatter(refs, self.count, key(_PLAN, self.seed), inverse=True) if self.shuffle else refs
+
 
 @lru_cache(maxsize=4)
 def _block(plan: Plan, number: int) -> npt.NDArray[np.int64]:

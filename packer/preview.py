@@ -11,6 +11,7 @@ import numpy as np
 
 from packer.estimate import in_flight, try_samples, worker_memory
 from packer.fields import stored_as
+from packer.gather import gathers
 from packer.recipe import choose_codec, several_sizes
 from packer.resources import fitted, planned_workers
 from packer.scan import scan
@@ -145,6 +146,8 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         estimate = _estimate(recipe, refs, tried, used)
         if estimate and (folder / "refs" / SPOOL).exists():
             estimate["peak_disk_bytes"] += (folder / "refs" / SPOOL).stat().st_size
+        if estimate and isinstance(source, Documents) and gathers(job, source, folder / "refs", listing.bytes):
+            estimate["peak_disk_bytes"] += 2 * listing.bytes
     return Preview(
         source=", ".join(paths) or source.type,
         type=listing.type,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["free_memory", "own_cgroups", "usable_cpus", "usable_memory"]
+__all__ = ["free_memory", "own_cgroups", "seeks_are_slow", "usable_cpus", "usable_memory"]
 
 _CGROUP_MEMORY = (
     ("memory.max", "memory.current", "file"),
@@ -85,6 +85,28 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), cgroups: Sequence[Path] |
                 held = re.search(rf"^{files} ([0-9]+)$", _text((cgroup / limit).parent / "memory.stat"), re.MULTILINE)
                 free.append(int(texts[0]) - int(texts[1]) + (int(held.group(1)) if held else 0))
     return max(0, min(free, default=1 << 62))
+
+
+def seeks_are_slow(
+    path: Path, mounts: Path = Path("/proc/self/mountinfo"), devices: Path = Path("/sys/dev/block")
+) -> bool:
+    """Whether a file lies where reading here and there is much slower than reading on: a spinning or a network disk.
+
+    What the system does not tell counts as quick. Virtual disks often say that they spin, which some do.
+    """
+    device = os.stat(path).st_dev  # noqa: PTH116 - names may be no valid text
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in _text(mounts).splitlines():
+        fields, _, rest = line.partition(" - ")
+        if fields.split()[2:3] == [number] and _NETWORK.match(rest):
+            return True
+    block = devices / number
+    return any(_text(place / "queue" / "rotational").strip() == "1" for place in (block, block / ".."))
+
+
+_NETWORK = re.compile(
+    r"(nfs|cifs|smb|ceph|lustre|gpfs|beegfs|glusterfs|9p|afs|ocfs|fuse\.(?!overlay|ext|ntfs|snapfuse))"
+)
 
 
 def _text(path: Path) -> str:

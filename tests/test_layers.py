@@ -135,6 +135,7 @@ MAY_IMPORT = {
         "packer.unit",
         "packer.whereabouts",
     },
+    "packer.gather": SHARED | {"packer.plan", "packer.sources.refs"},
     "packer.drive": SHARED
     | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.work", "packer.output.journal"},
     "packer.sheet": SHARED,

@@ -102,6 +102,7 @@ def _run(ctx: click.Context, sources: list[str], target: str, size: str, options
     progress = Progress(quiet=options["quiet"] or options["as_json"])
     job = Job(
         **{name: options[name] for name in ("workers", "runner", "source_type", "fields", "classes", "reuse", "tmp")},
+        gather=options["gather"],
         resume=not options["no_resume"],
         overwrite=options["overwrite"],
         stop_on_error=options["on_error"] == "stop",

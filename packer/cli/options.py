@@ -138,6 +138,11 @@ _RUN = (
     _run("--runner", default="processes", show_default=True, metavar="processes|serial", help="Who converts."),
     _run("--reuse", metavar="STORE", help="Copy what has not changed from an earlier store."),
     _run("--tmp", metavar="DIR", help="Where unfinished parts lie; beside OUT when left out."),
+    _run(
+        "--gather/--no-gather",
+        default=None,
+        help="Read text once from end to end and sort it in --tmp.  [default: on slow disks, where memory is less]",
+    ),
     _run("--no-resume", is_flag=True, help="Start over instead of going on with an interrupted build."),
     _run("--overwrite", is_flag=True, help="Replace a store that packer wrote."),
     _run(

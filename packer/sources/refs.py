@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -18,10 +19,14 @@ from packer_reader.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["SPOOL", "Common", "Places", "RefTable", "RefWriter", "map_array", "prefixes_of", "tell_apart"]
+__all__ = [
+    "KEPT", "SPOOL", "Common", "Places", "RefTable", "RefWriter", "map_array", "open_rows", "prefixes_of", "tell_apart",
+]  # fmt: skip
 
 SPOOL = "spool.bin"
 """File of what `RefWriter.keep` keeps."""
+KEPT = -2
+"""In place of a CRC: the sample lies in that file."""
 _CHUNK = 1 << 15
 """Refs rewritten at a time."""
 
@@ -276,6 +281,14 @@ def _repeated(table: RefTable) -> set[int]:
         if table.raw_name(one) == table.raw_name(other):
             repeated.add(other)
     return repeated
+
+
+@contextmanager
+def open_rows(folder: Path) -> Iterator[npt.NDArray[Any]]:
+    """The refs of a folder as rows that may be changed, in place: the file is one of the staging folder."""
+    rows = np.memmap(folder / "rows.bin", _ROW, "r+")
+    yield rows
+    rows.flush()
 
 
 def map_array(path: Path, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -20,22 +20,20 @@ from packer.sample import Problem, Ref
 from packer.sources.base import Listing
 from packer.sources.lines import spans_of
 from packer.sources.lists import read_rows
-from packer.sources.refs import Common, Places, prefixes_of
+from packer.sources.refs import KEPT, Common, Places, prefixes_of
 from packer.sources.textfiles import LINES, TABLES, TEXTS, TextFile, path_of, text_files, text_suffix
 from packer.sources.unpack import PACKED, beginning, chunks_of
 from packer_reader.errors import MissingError, SampleError, SourceError
 from packer_reader.format.columns import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from packer.sources.refs import RefWriter
     from packer.text import Text
 
 __all__ = ["Documents"]
 
-_UNPACKED = -2
-"""In place of a CRC: the document lies in the staging folder."""
 _PEEK = 1 << 16
 """Bytes up to which a first line is looked at, for what else rows hold."""
 
@@ -118,27 +116,64 @@ class Documents:
         return ref.offset < 0
 
     def _bytes(self, ref: Ref) -> bytes:
-        name = ref.name.encode("utf-8", "surrogateescape")[ref.prefix :]
-        path = name if self._whole(ref) else name.rpartition(b":")[0]
-        root = self.roots[ref.source]
-        place = os.fsencode(self.unpacked) if ref.crc == _UNPACKED else path_of(root, os.fsdecode(path))
         try:
-            file = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self._file(ref), os.O_RDONLY | os.O_CLOEXEC)
             try:
-                if ref.crc != _UNPACKED and os.fstat(file).st_mtime_ns != ref.mtime_ns:
-                    raise SampleError("vanished", "the file has changed since the source was listed")
-                data = os.pread(file, ref.size, max(0, ref.offset))
+                data = _read(file, ref)
             finally:
                 os.close(file)
         except FileNotFoundError:
             raise SampleError("vanished", "the file was there when the source was listed and is gone") from None
         except OSError as error:
             raise SampleError("unreadable", f"the system refused to read it ({error.strerror})") from None
-        if len(data) != ref.size:
-            raise SampleError("vanished", "the file has changed since the source was listed")
         if not data.strip():
             raise SampleError("empty", "the document is empty or blank")
         return data
+
+    def _file(self, ref: Ref) -> bytes:
+        """Path of the file that a document lies in."""
+        if ref.crc == KEPT:
+            return os.fsencode(self.unpacked)
+        name = ref.name.encode("utf-8", "surrogateescape")[ref.prefix :]
+        path = name if self._whole(ref) else name.rpartition(b":")[0]
+        return path_of(self.roots[ref.source], os.fsdecode(path))
+
+    def stored(self, refs: Sequence[Ref]) -> Iterator[bytes | None]:
+        """The bytes of documents as they lie in their files, each file opened once where they come in its order.
+
+        None for what `document` has to refuse.
+        """
+        path, file = b"", -1
+        try:
+            for ref in refs:
+                found = None
+                try:
+                    if self._file(ref) != path:
+                        if file >= 0:
+                            os.close(file)
+                        path, file = b"", -1
+                        file, path = os.open(self._file(ref), os.O_RDONLY | os.O_CLOEXEC), self._file(ref)
+                    if ref.size <= self.text.max_document:
+                        found = _read(file, ref)
+                except (OSError, SampleError):
+                    found = None
+                yield found
+        finally:
+            if file >= 0:
+                os.close(file)
+
+    def expect(self, refs: Sequence[Ref]) -> None:
+        """Let the system fetch documents that lie side by side; see `Expecting`."""
+        kept = [ref for ref in refs if ref.crc == KEPT]
+        first = min((ref.offset for ref in kept), default=0)
+        size = sum(ref.size for ref in kept)
+        if not kept or max(ref.offset + ref.size for ref in kept) - first > 2 * size:
+            return
+        file = os.open(self.unpacked, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(file, first, size, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(file)
 
     def _list(self, file: TextFile, refs: RefWriter, split: int, problems: list[Problem]) -> set[str]:
         """List the documents of one file; returns what its rows hold beside the text, as far as the first one says."""
@@ -173,7 +208,7 @@ class Documents:
                 spans.sizes.tolist(),
                 [file.mtime_ns] * count,
                 (spans.starts + base).tolist(),
-                crcs=[_UNPACKED if packed else -1] * count,
+                crcs=[KEPT if packed else -1] * count,
             )
             refs.add([prefix + b"%d" % line for line in spans.lines.tolist()], places, common)
         return _keys(head) if suffix in LINES else set()
@@ -210,10 +245,24 @@ class Documents:
             [len(data) for _, data in held],
             [0] * len(held),
             [refs.keep(data) for _, data in held],
-            crcs=[_UNPACKED] * len(held),
+            crcs=[KEPT] * len(held),
         )
         refs.add([os.fsencode(name) for name, _ in held], places, common)
         held.clear()
+
+
+def _read(file: int, ref: Ref) -> bytes:
+    """A document out of its open file.
+
+    Raises:
+        SampleError: the file has changed.
+        OSError: it cannot be read.
+    """
+    same = ref.crc == KEPT or os.fstat(file).st_mtime_ns == ref.mtime_ns
+    data = os.pread(file, ref.size, max(0, ref.offset)) if same else b""
+    if len(data) != ref.size:
+        raise SampleError("vanished", "the file has changed since the source was listed")
+    return data
 
 
 def _keys(head: bytes) -> set[str]:

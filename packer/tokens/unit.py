@@ -18,6 +18,7 @@ import numpy.typing as npt
 from packer.checksum import noted
 from packer.sample import Problem
 from packer.sinks.fragment import FRAGMENTS
+from packer.sources.base import Expecting
 from packer.stored import public_name
 from packer.tokens.pack import bestfit, concat
 from packer.tokens.tokenizer import open_tokenizer
@@ -219,6 +220,8 @@ def convert_documents(
         job.data_path(unit).parent.mkdir(parents=True, exist_ok=True)
         fragment = stack.enter_context(FRAGMENTS[job.recipe.container](job.data_path(unit), job.suffixes))
         one = _Unit(job, unit, text, _opened(text), at)
+        if isinstance(job.source, Expecting):
+            job.source.expect(unit_refs(job, unit))
         one.read(crashed, 1 if careful else _TOGETHER)
         if text.pack == "none":
             one.write_documents(fragment)

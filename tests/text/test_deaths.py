@@ -24,7 +24,8 @@ OPTIONS = ["--pack", "bestfit", "--seq-len", "256", "--workers", "2"]
 
 
 def command(source: Path, out: Path) -> list[str]:
-    return [sys.executable, "-m", "packer", "build", str(source), str(out), *OPTIONS, "--quiet"]
+    together = ["--gather"] if out.suffix else []
+    return [sys.executable, "-m", "packer", "build", str(source), str(out), *OPTIONS, *together, "--quiet"]
 
 
 @pytest.fixture(scope="module")
