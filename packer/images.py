@@ -15,13 +15,13 @@ from packer.sample import Problem
 from packer.sinks.fragment import FRAGMENTS
 from packer.sources.base import Expecting
 from packer.stored import Opened, StoredSample, public_name, stored_sample
-from packer.unit import UnitDone, unit_refs
+from packer.unit import UnitDone, ref_numbers, unit_refs
 from packer.whereabouts import Whereabouts
 from packer_reader.errors import SampleError
 from packer_reader.format.columns import COLUMN_MAGIC, frame_bytes, join_strings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from packer.sample import Ref
     from packer.sinks.fragment import Fragment
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from packer.unit import SplitJob
 
 __all__ = ["convert_images", "open_sample"]
+
+_TOGETHER = 8 << 20
+"""Bytes of samples that are held before they are written."""
+_AHEAD = 12
+"""Units by which an earlier store is asked for its pages ahead of their use, by whichever worker."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,6 @@ def convert_images(
     keys, refs = first.plan.keys(unit).tolist(), unit_refs(first, unit)
     problems, first_problem = list[Problem](), None
     rows = [_Rows() for _ in wanted]
-    earlier = [_Earlier(job, refs) if job.reuse is not None else None for job in jobs]
     with ExitStack() as stack:
         at = stack.enter_context(Whereabouts(first.work, unit))
         if isinstance(first.source, Expecting):
@@ -108,15 +112,13 @@ def convert_images(
         for number in wanted:
             jobs[number].data_path(unit).parent.mkdir(parents=True, exist_ok=True)
         fragments = [stack.enter_context(_fragment(jobs[number], unit)) for number in wanted]
-        for place, (key, ref) in enumerate(zip(keys, refs, strict=True)):
-            at.note(key)
-            try:
-                samples = _convert(jobs, earlier, ref, place, crashed=key in crashed)
-            except SampleError as error:
+        for key, ref, samples in zip(keys, refs, _converted(jobs, unit, refs, crashed, at), strict=True):
+            if isinstance(samples, SampleError):
                 name = public_name(ref.name, first.recipe.source_names)
-                problems.append(Problem(name, error.failure, error.reason, key))
-                first_problem = first_problem or f"{ref.name!r}: {error.reason}"
+                problems.append(Problem(name, samples.failure, samples.reason, key))
+                first_problem = first_problem or f"{ref.name!r}: {samples.reason}"
                 continue
+            at.note(key)
             for number, fragment, columns in zip(wanted, fragments, rows, strict=True):
                 blobs = samples[number].blobs
                 fragment.add(key, blobs, samples[number].crc)
@@ -138,31 +140,65 @@ def _fragment(job: SplitJob, unit: int) -> Fragment:
 class _Earlier:
     """What an earlier store has of a unit."""
 
-    def __init__(self, job: SplitJob, refs: Sequence[Ref]) -> None:
+    def __init__(self, job: SplitJob, unit: int, refs: Sequence[Ref]) -> None:
         assert job.reuse is not None
         self.copier = job.reuse.open()
+        for near in (unit, unit + _AHEAD):
+            if near < job.plan.units:
+                self.copier.announce(ref_numbers(job, job.plan.refs(near)))
         self.unchanged = self.copier.unchanged(refs, job)
 
 
-def _convert(
-    jobs: Sequence[SplitJob], earlier: Sequence[_Earlier | None], ref: Ref, place: int, *, crashed: bool
-) -> list[StoredSample]:
-    """The sample at each size: copied from an earlier store where nothing has changed, or read and converted.
+_Samples = list[StoredSample] | SampleError
+"""A sample at each size, or why there is none."""
 
-    Raises:
-        SampleError: it cannot be converted.
+
+def _converted(
+    jobs: Sequence[SplitJob], unit: int, refs: Sequence[Ref], crashed: frozenset[int], at: Whereabouts
+) -> Iterator[_Samples]:
+    """The samples of a unit, in order: copied from an earlier store where nothing has changed, or read and converted.
+
+    Some are converted one after the other before any is given out: between copies, with its code and tables out of the
+    cache, each would take 3.0 instead of 2.1 ms.
     """
-    if crashed:
-        raise SampleError("crashed", "converting it ended the worker process, twice")
-    opened, samples = None, list[StoredSample]()
-    for job, before in zip(jobs, earlier, strict=True):
-        copied = before.unchanged[place] if before is not None else None
-        if copied is None:
-            opened = opened or open_sample(job, ref)
-            copied = before.copier.same_content(opened, job) if before is not None else None
-            copied = copied or stored_sample(job, opened)
-        samples.append(copied)
+    earlier = [_Earlier(job, unit, refs) if job.reuse is not None else None for job in jobs]
+    keys, place = jobs[0].plan.keys(unit).tolist(), 0
+    while place < len(refs):
+        made, held = list[_Samples](), 0
+        while place < len(refs) and held < _TOGETHER:
+            copies = [before.unchanged[place] if before is not None else None for before in earlier]
+            if keys[place] in crashed:
+                made.append(SampleError("crashed", "converting it ended the worker process, twice"))
+            elif None in copies:
+                at.note(keys[place])
+                made.append(_convert(jobs, earlier, copies, refs[place]))
+                held += _bytes(made[-1])
+            else:
+                made.append([copy for copy in copies if copy is not None])
+            place += 1
+        yield from made
+
+
+def _convert(
+    jobs: Sequence[SplitJob],
+    earlier: Sequence[_Earlier | None],
+    copies: Sequence[StoredSample | None],
+    ref: Ref,
+) -> _Samples:
+    """A sample at each size, where not all of them can be copied."""
+    samples = list[StoredSample]()
+    try:
+        opened = open_sample(jobs[0], ref)
+        for job, before, copy in zip(jobs, earlier, copies, strict=True):
+            same = copy or (before.copier.same_content(opened, job) if before is not None else None)
+            samples.append(same or stored_sample(job, opened))
+    except SampleError as error:
+        return error
     return samples
+
+
+def _bytes(samples: _Samples) -> int:
+    return 0 if isinstance(samples, SampleError) else sum(len(blob) for each in samples for blob in each.blobs)
 
 
 def open_sample(job: SplitJob, ref: Ref) -> Opened:

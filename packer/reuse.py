@@ -8,6 +8,7 @@ is tried again.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -107,6 +108,19 @@ class Copier:
             first += len(store)
         return found
 
+    def announce(self, refs: Ints) -> None:
+        """Let the system begin to fetch what `unchanged` will want for refs, by their numbers: int64 (n,).
+
+        An old store has mostly left the memory by now, and is slow where a disk is waited for once per unit.
+        """
+        numbers = np.sort(self._table[refs])
+        first = 0
+        for store, _ in self._stores:
+            inside = numbers[(numbers >= first) & (numbers < first + len(store))] - first
+            with suppress(StoreError):  # whoever reads them says so
+                store.announce(inside, [0])
+            first += len(store)
+
     def same_content(self, opened: Opened, job: SplitJob) -> StoredSample | None:
         """A copy of what was made of a file of this name with the same content."""
         raw = opened.raw
@@ -146,7 +160,6 @@ def _copy(job: SplitJob, found: tuple[Any, int] | None, name: str, facts: Facts)
 def _images(store: Store, numbers: Ints) -> list[tuple[Any, int] | None]:
     """Encoded images, checked by CRC, and that; None for one that is damaged."""
     try:
-        store.announce(numbers, [0])
         spans = store.checked(numbers, [0])
         return list(zip(spans.views[0], spans.crcs[0], strict=True))
     except StoreError:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from packer.sample import Ref
     from packer.sources.base import Source
 
-__all__ = ["SplitJob", "UnitDone", "some_refs", "unit_refs"]
+__all__ = ["SplitJob", "UnitDone", "ref_numbers", "some_refs", "unit_refs"]
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,12 @@ class UnitDone:
 def some_refs(job: SplitJob, places: npt.NDArray[np.int64]) -> list[Ref]:
     """Refs by their places in the split."""
     rows = (job.refs / "rows.bin").stat()
-    table = _table(job.refs, rows.st_ino, rows.st_mtime_ns)
-    if job.members is not None:
-        places = map_array(job.members, "<u8")[places].astype(np.int64)
-    return table.some(places)
+    return _table(job.refs, rows.st_ino, rows.st_mtime_ns).some(ref_numbers(job, places))
+
+
+def ref_numbers(job: SplitJob, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Numbers of refs, over all splits, by their places in the split: int64 (n,) both."""
+    return places if job.members is None else map_array(job.members, "<u8")[places].astype(np.int64)
 
 
 def unit_refs(job: SplitJob, unit: int) -> list[Ref]:
