@@ -6,12 +6,12 @@ import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from packer_reader.errors import UsageError
+from packer_reader.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from packer_reader.batches import Tail
 
-__all__ = ["check_transform", "names", "tail_of", "whole"]
+__all__ = ["check_transform", "in_range", "names", "tail_of", "whole"]
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:
@@ -63,3 +63,19 @@ def tail_of(batch_size: int | None, *, drop_last: bool, pad: bool) -> Tail:
     if batch_size is None and (drop_last or pad):
         raise UsageError("drop_last and pad are about batches: give batch_size as well")
     return "drop" if drop_last else "pad" if pad else "keep"
+
+
+def in_range(number: int, samples: int) -> int:
+    """A sample number; negative ones count from the end.
+
+    Raises:
+        NotFoundError: there is no such sample.
+        UsageError: it is no number.
+    """
+    try:
+        number = operator.index(number)
+    except TypeError:
+        raise UsageError(f"a sample number is a whole number, not {number!r}: find(name) takes source names") from None
+    if not -samples <= number < samples:
+        raise NotFoundError(f"there is no sample {number}: the store has {samples}")
+    return number % samples

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
@@ -17,7 +15,7 @@ from packer_reader.batch import BatchReader, guarded, one_sample
 from packer_reader.cache import cached_pixels
 from packer_reader.course import SINGLES, Course
 from packer_reader.epoch import EpochClock, Position
-from packer_reader.errors import DamageError, StoreError, UsageError
+from packer_reader.errors import DamageError, UsageError
 from packer_reader.footprint import loop_bytes
 from packer_reader.handle import drop_dead
 from packer_reader.iteration import Iteration
@@ -27,11 +25,12 @@ from packer_reader.sequences import SequenceStore
 from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
 from packer_reader.stores.open import open_store
-from packer_reader.together import Memory, Together, batches_together, within_reach
+from packer_reader.together import Near
 from packer_reader.view import Decode, View
 from packer_reader.warm import warm as read_all
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from packer_reader.batches import Batches
@@ -151,7 +150,7 @@ class StreamDataset(IterableDataset[Any]):
         weakref.finalize(self, drop_dead)  # a loader that is gone has left its slots mapped here
         self._ahead = ReadAhead(self._reader)
         self._skipped = Skipped.asked_for(on_error)
-        self._together, self._memory = batches_together(self._reader, self.batch_size), Memory()
+        self._near = Near(self._reader, self.batch_size)
         self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
         """This process's newest iteration."""
@@ -273,29 +272,14 @@ class StreamDataset(IterableDataset[Any]):
 
     def several(self, batches: Batches, number: int) -> Iterator[Any]:
         """Batches from one on, where this process trains: some that are small, or the one."""
-        count = min(self._together, len(batches) - number) if self._skipped is None else 1
-        parts = batches.several(number, count) if count > 1 else []
-        while len(parts) > 1 and not within_reach(self._reader, np.concatenate([part for part, _ in parts])):
-            parts = parts[: len(parts) // 2]
-        if len(parts) < 2:
-            yield self.batch(batches, number, first=number == 0)
-            return
-        for near in batches.arriving(number, first=number == 0, count=len(parts)):
-            self._ahead.announce(near)
-        numbers, found, place = np.concatenate([part for part, _ in parts]), None, 0
-        for part, valid in parts:
-            if found is None or found.process != os.getpid():
-                try:
-                    found = Together(self._reader, numbers, batches.epoch, self._memory)
-                except StoreError:
-                    break  # the batch that it is in says so
-            batch = found.batch(place, place + len(part))
+        none = True
+        for batch, valid in self._near.batches(batches, number, self._ahead) if self._skipped is None else ():
+            none = False
             if self.course.tail == "pad":
                 batch["valid"] = torch.from_numpy(valid)
-            place += len(part)
             yield guarded(self.transform(batch)) if self.transform else batch
-        if found is None:
-            yield self.batch(batches, number, first=False)
+        if none:
+            yield self.batch(batches, number, first=number == 0)
 
     def samples(self, batches: Batches, number: int) -> list[Any]:
         """The same as single samples, before `transform`."""

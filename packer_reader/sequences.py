@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from packer_reader.arguments import whole
+from packer_reader.arguments import in_range, whole
 from packer_reader.errors import DamageError, UsageError
 from packer_reader.format.array import ARRAY_HEADER
 from packer_reader.format.fields import MAX_SEQUENCE, ROWS, sequence_fields
 from packer_reader.ragged import Ragged
-from packer_reader.stores.base import in_range
 from packer_reader.stores.rows import memory_at, placed
 
 if TYPE_CHECKING:

@@ -14,22 +14,26 @@ import numpy as np
 import torch
 
 from packer_reader.batch import Batch, Direct
+from packer_reader.errors import StoreError
 from packer_reader.fill import Column, Encoded
 from packer_reader.sequences import SequenceStore
 from packer_reader.tokens import Bounds, Sequences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
+    from packer_reader.ahead import ReadAhead
     from packer_reader.batch import BatchReader
+    from packer_reader.batches import Batches
     from packer_reader.ragged import Ragged
 
     Ints = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
     Part = Callable[[int, int], Any]
 
-__all__ = ["Memory", "Together", "batches_together", "within_reach"]
+__all__ = ["Near"]
 
 _SAMPLES = 1 << 14
 """Of the batches whose places are found at once."""
@@ -40,20 +44,6 @@ _REUSED = 4
 """Arrays that are filled again: a loop holds one batch until it has the next."""
 _SMALL = 1 << 16
 """Bytes that malloc has at hand anyway."""
-
-
-def batches_together(reader: BatchReader, batch_size: int | None) -> int:
-    """How many batches' places are worth finding at once; 1 where samples have to be decoded."""
-    rows = all(isinstance(field, Column | Direct) for field in reader.filled)
-    if batch_size is None or not rows or reader.view.decode != "torch":
-        return 1
-    return max(1, min(_MOST, _SAMPLES // batch_size))
-
-
-def within_reach(reader: BatchReader, numbers: Ints) -> bool:
-    """Whether samples lie in so few shards that all may be open at a time."""
-    store = reader.store
-    return isinstance(store, SequenceStore) or len(np.unique(store.shards_of(numbers))) <= _SHARDS
 
 
 class Memory:
@@ -83,6 +73,45 @@ class Memory:
 
 _FREE = 3
 """References to an array that nobody uses: of the list, of the loop over it, and of the call that counts."""
+
+
+class Near:
+    """The next batches of a loop in this process, found together where that is worth it."""
+
+    def __init__(self, reader: BatchReader, batch_size: int | None) -> None:
+        """Take the reader, and how many samples a batch has (None: samples come one by one)."""
+        rows = all(isinstance(field, Column | Direct) for field in reader.filled)  # nothing has to be decoded
+        worth = rows and batch_size is not None and reader.view.decode == "torch"
+        self._reader, self._memory = reader, Memory()
+        self._count = max(1, min(_MOST, _SAMPLES // (batch_size or 1))) if worth else 1
+
+    def batches(self, batches: Batches, number: int, ahead: ReadAhead) -> Iterator[tuple[Batch, Bools]]:
+        """Batches from one on, with which of their samples are not padding; none where they are better read one by one.
+
+        A damaged sample ends them, so that the batch that it is in says so when its turn comes.
+        """
+        count = min(self._count, len(batches) - number)
+        parts = batches.several(number, count) if count > 1 else []
+        while len(parts) > 1 and not self._within_reach(np.concatenate([part for part, _ in parts])):
+            parts = parts[: len(parts) // 2]
+        if len(parts) < 2:
+            return
+        for near in batches.arriving(number, first=number == 0, count=len(parts)):
+            ahead.announce(near)
+        numbers, found, place = np.concatenate([part for part, _ in parts]), None, 0
+        for part, valid in parts:
+            if found is None or found.process != os.getpid():
+                try:
+                    found = Together(self._reader, numbers, batches.epoch, self._memory)
+                except StoreError:
+                    return
+            yield found.batch(place, place + len(part)), valid
+            place += len(part)
+
+    def _within_reach(self, numbers: Ints) -> bool:
+        """Whether samples lie in so few shards that all may be open at a time."""
+        store = self._reader.store
+        return isinstance(store, SequenceStore) or len(np.unique(store.shards_of(numbers))) <= _SHARDS
 
 
 class Together:

@@ -85,7 +85,7 @@ MAY_IMPORT = {
     "packer_reader.pixels": STORES,
     "packer_reader.footprint": set(),
     "packer_reader.warm": STORES,
-    "packer_reader.stores": STORES,
+    "packer_reader.stores": STORES | {"packer_reader.arguments"},
     "packer_reader.check": STORES,
     "packer_reader.summary": STORES,
     "packer_reader": READER | {"packer_reader.check", "packer_reader.summary"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from packer_reader.errors import DamageError, FormatError, NotFoundError, UsageError
+from packer_reader.arguments import in_range
+from packer_reader.errors import DamageError, FormatError, NotFoundError
 from packer_reader.format.columns import COLUMN_MAGIC, parse_frame
 from packer_reader.format.index import Index, parse_index
 from packer_reader.format.names import SHARDS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from packer_reader.format.manifest import Manifest
 
-__all__ = ["Spans", "Store", "in_range"]
+__all__ = ["Spans", "Store"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -35,22 +35,6 @@ class Spans:
 
     views: list[list[memoryview]]
     crcs: list[list[int]]
-
-
-def in_range(number: int, samples: int) -> int:
-    """A sample number; negative ones count from the end.
-
-    Raises:
-        NotFoundError: there is no such sample.
-        UsageError: it is no number.
-    """
-    try:
-        number = operator.index(number)
-    except TypeError:
-        raise UsageError(f"a sample number is a whole number, not {number!r}: find(name) takes source names") from None
-    if not -samples <= number < samples:
-        raise NotFoundError(f"there is no sample {number}: the store has {samples}")
-    return number % samples
 
 
 class Store:
