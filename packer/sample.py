@@ -50,7 +50,7 @@ class Ready:
     dtype: str
     dropped: tuple[float, float]
     """`min_box_size` and `min_visibility` that its boxes were dropped under."""
-    image: bytes
+    image: memoryview
     crc: int
     """CRC-32 of the image."""
     size: tuple[int, int]
@@ -59,7 +59,7 @@ class Ready:
     source_codec: int
     source_size: int
     source_hash: bytes
-    blobs: tuple[bytes, ...]
+    blobs: tuple[memoryview, ...]
     """Of the other fields, in stored order."""
     columns: tuple[float, ...]
     """Of those that have one."""
@@ -71,7 +71,7 @@ class RawSample:
 
     ref: Ref
     image: Any
-    """The encoded picture (bytes), or its pixels, uint8 or uint16 (h, w) or (h, w, c)."""
+    """The encoded picture (bytes; of a store a view of it), or its pixels, uint8 or uint16 (h, w) or (h, w, c)."""
     label: int
     """Class index; -1 without a label."""
     extras: Mapping[str, Any] = field(default_factory=dict)

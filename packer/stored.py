@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from packer_reader.errors import SampleError
 from packer_reader.format.record import MAX_FIELD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from packer.sample import RawSample, Ready
     from packer.unit import SplitJob
 
@@ -41,7 +43,7 @@ class Facts:
 class StoredSample:
     """One sample at one size."""
 
-    blobs: list[bytes]
+    blobs: list[bytes | memoryview]
     """Encoded fields, in the order of `SplitJob.suffixes`."""
     facts: Facts
     copied: bool = False
@@ -75,6 +77,8 @@ def stored_sample(job: SplitJob, opened: Opened) -> StoredSample:
         return _stored_again(job, raw, raw.ready)
     from packer.transforms.image import open_image, store_image  # noqa: PLC0415 - torch and cv2 load in workers only
 
+    if isinstance(raw.image, memoryview):
+        raw = opened.raw = replace(raw, image=bytes(raw.image))
     if opened.picture is None:
         opened.picture = open_image(raw.image, job.recipe)
     image = store_image(raw.image, opened.picture, job.codec, job.recipe)
@@ -129,13 +133,15 @@ def _stored_again(job: SplitJob, raw: RawSample, ready: Ready) -> StoredSample:
     return StoredSample(blobs, facts, crc=ready.crc)
 
 
-def with_label(job: SplitJob, image: bytes, size: tuple[int, int], name: str, label: int) -> list[bytes]:
+def with_label(
+    job: SplitJob, image: bytes | memoryview, size: tuple[int, int], name: str, label: int
+) -> list[bytes | memoryview]:
     """All fields of a sample around its image.
 
     Raises:
         SampleError: a field is larger than the format allows, or the label has no class.
     """
-    blobs = [image]
+    blobs: list[bytes | memoryview] = [image]
     if job.classes is not None and label >= len(job.classes):
         raise SampleError("unsupported", f"the label is {label}, there are {len(job.classes)} classes")
     if job.labelled:
@@ -154,7 +160,7 @@ def with_label(job: SplitJob, image: bytes, size: tuple[int, int], name: str, la
     return blobs
 
 
-def _check_sizes(blobs: list[bytes]) -> None:
+def _check_sizes(blobs: Sequence[bytes | memoryview]) -> None:
     if max(map(len, blobs)) > MAX_FIELD:
         raise SampleError("too-large", f"a stored field has at most {MAX_FIELD} bytes (--encode, --resize)")
 

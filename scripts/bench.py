@@ -1,7 +1,7 @@
 """Benchmarks. Each alternates the product with the bare libraries it is made of, and reports the ratio of medians.
 
 help   start of `packer --help`
-build  the builder: see bench_build.py for its parts (--part jpg, raw, large, sizes, keep, scan, reuse, text)
+build  the builder: see bench_build.py for its parts (--part jpg, raw, large, sizes, keep, repack, scan, reuse, text)
 read   the reader: see bench_read.py for its parts (--part jpg, raw, crop, tokens)
 """
 

@@ -9,6 +9,7 @@ raw    JPEGs to 224x224 pixels, uncompressed
 large  2000x3000 and 3000x4000 JPEGs to 256: decoded at a fraction against --exact, with the worst PSNR
 sizes  128, 224 and 384 at once against 384 alone
 keep   nothing to change: verified and copied
+repack a store shuffled anew, into tar and LMDB: megabytes per second
 scan   a million files (hard links): seconds and peak memory of the parent
 reuse  5 % of the files changed: --reuse against a full build
 """
@@ -23,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -214,6 +216,19 @@ def build_keep(source: Path, folder: Path, repeats: int) -> None:
     alternate(repeats, {"kept as they are": Build(source, folder / "out").rate}, "images/s")
 
 
+def build_repack(source: Path, folder: Path, repeats: int) -> None:
+    folder.mkdir()
+    stored = float(Build(source, folder / "store").report()["bytes"]) / 1e6
+    ways = {name: Build(folder / "store", folder / name, "--seed", "7") for name in ("tar", "out.lmdb")}
+
+    def rate(way: Build) -> float:
+        return stored / float(way.report()["phases"]["convert"])
+
+    alternate(repeats, {f"to {name}": partial(rate, way) for name, way in ways.items()}, "MB/s")
+    for way in ways.values():
+        way.print_phases()
+
+
 def build_scan(source: Path, folder: Path, repeats: int) -> None:
     original = Path(files(source)[0])
     for number in range(1000):
@@ -272,6 +287,7 @@ PARTS: dict[str, Callable[[Path, Path, int], None]] = {
     "large": build_large,
     "sizes": build_sizes,
     "keep": build_keep,
+    "repack": build_repack,
     "scan": build_scan,
     "reuse": build_reuse,
 }

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import zlib
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.checksum import Checksum
 from packer_reader.format.array import ARRAY_HEADER, array_header
-from packer_reader.format.record import PACK_BELOW, PACK_TARGET, encode_sample, pack_samples
+from packer_reader.format.record import PACK_BELOW, PACK_TARGET, pack_samples, sample_parts
 from packer_reader.format.tar import BLOCK, member_header, member_name, member_size
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ __all__ = ["FRAGMENTS", "Fragment", "LmdbFragment", "TarFragment"]
 
 Array = npt.NDArray[Any]
 
-_BUFFER = 1 << 17
-"""Bytes: samples of 20 kB are written several at a time, which halves the cost; larger ones are not copied first."""
+_TOGETHER = 1 << 17
+"""Bytes that are written at a time."""
+_MOST_PARTS = 1000
+"""Parts that one call takes: the system's limit is 1,024."""
 _EMPTY_PACK, _RECORD = 5, 10
 """Bytes of a shared value's header, and of what stands before each of its maps."""
 
@@ -33,7 +36,10 @@ class Fragment:
 
     def __init__(self, path: Path, suffixes: Sequence[str]) -> None:
         """Begin an empty fragment, replacing an older one."""
-        self._file: BinaryIO = path.open("wb", buffering=_BUFFER)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        self._pending: list[bytes | memoryview] = []
+        self._written = 0
+        """Bytes in the file; those behind are pending."""
         self._suffixes = tuple(suffixes)
         self._keys: list[int] = []
         self._offsets: list[list[int]] = []
@@ -51,10 +57,11 @@ class Fragment:
         try:
             if kind is None:
                 self._finish()
+                self._flush()
         finally:
-            self._file.close()
+            os.close(self._file)
 
-    def add(self, key: int, blobs: Sequence[bytes], crc: int | None = None) -> None:
+    def add(self, key: int, blobs: Sequence[bytes | memoryview], crc: int | None = None) -> None:
         """Append one sample; keys must rise.
 
         Args:
@@ -88,7 +95,7 @@ class Fragment:
             self._crcs.append([zlib.crc32(rows[place].tobytes()) for rows in fields])
         self._blocks += [keys[0]] * len(keys)
 
-    def _record(self, key: int, blobs: Sequence[bytes]) -> list[int]:
+    def _record(self, key: int, blobs: Sequence[bytes | memoryview]) -> list[int]:
         """Append a block's record; returns where each field begins, as its samples' offsets count."""
         raise NotImplementedError
 
@@ -110,19 +117,31 @@ class Fragment:
     def _finish(self) -> None:
         """Write what is still held."""
 
-    def _note(self, key: int, offsets: list[int], blobs: Sequence[bytes], crc: int | None) -> None:
+    def _note(self, key: int, offsets: list[int], blobs: Sequence[bytes | memoryview], crc: int | None) -> None:
         self._keys.append(key)
         self._offsets.append(offsets)
         self._sizes.append([len(blob) for blob in blobs])
         first = zlib.crc32(blobs[0]) if crc is None else crc
         self._crcs.append([first, *(zlib.crc32(blob) for blob in blobs[1:])])
 
-    def _write(self, *parts: bytes) -> None:
-        # Small parts are joined: seven of a sample cost twice as much alone. Large ones are not copied once more.
-        for piece in parts if sum(map(len, parts)) > _BUFFER else (b"".join(parts),):
-            self._file.write(piece)
-            self.checksum.update(piece)
-            self.bytes += len(piece)
+    def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Append what lies end to end; it is held until there is enough, and copied nowhere before it is written."""
+        for part in parts:
+            self.checksum.update(part)
+            self.bytes += len(part)
+        self._pending += parts
+        if self.bytes - self._written >= _TOGETHER or len(self._pending) > _MOST_PARTS:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._written < self.bytes:
+            count = os.writev(self._file, self._pending)
+            self._written += count
+            while self._pending and count >= len(self._pending[0]):
+                count -= len(self._pending.pop(0))
+            if count:
+                self._pending[0] = memoryview(self._pending[0])[count:]
+        self._pending.clear()
 
 
 class TarFragment(Fragment):
@@ -133,7 +152,7 @@ class TarFragment(Fragment):
         super().__init__(path, suffixes)
         self._lengths: list[int] = []
 
-    def add(self, key: int, blobs: Sequence[bytes], crc: int | None = None) -> None:
+    def add(self, key: int, blobs: Sequence[bytes | memoryview], crc: int | None = None) -> None:
         """Append the members of one sample."""
         self._note(key, self._record(key, blobs), blobs, crc)
 
@@ -142,14 +161,14 @@ class TarFragment(Fragment):
         super().add_block(keys, fields)
         self._lengths += [0] * (len(keys) - 1)
 
-    def _record(self, key: int, blobs: Sequence[bytes]) -> list[int]:
+    def _record(self, key: int, blobs: Sequence[bytes | memoryview]) -> list[int]:
         parts, offsets, place = [], [], self.bytes
         for suffix, blob in zip(self._suffixes, blobs, strict=True):
             parts += [member_header(member_name(key, suffix), len(blob)), blob, bytes(-len(blob) % BLOCK)]
             offsets.append(place + BLOCK)
             place += member_size(len(blob))
         self._lengths.append(place - self.bytes)
-        self._write(*parts)
+        self._write(parts)
         return offsets
 
     def arrays(self) -> dict[str, Array]:
@@ -166,17 +185,18 @@ class LmdbFragment(Fragment):
         self._values: list[int] = []
         self._value_keys: list[int] = []
         self._value_sizes: list[int] = []
-        self._held: list[tuple[int, bytes, list[int], Sequence[bytes], int | None]] = []
+        self._held: list[tuple[int, bytes, list[int], Sequence[bytes | memoryview], int | None]] = []
         self._held_bytes = _EMPTY_PACK
 
-    def add(self, key: int, blobs: Sequence[bytes], crc: int | None = None) -> None:
+    def add(self, key: int, blobs: Sequence[bytes | memoryview], crc: int | None = None) -> None:
         """Append one sample, or hold it until its value is full."""
-        encoded, offsets = encode_sample(self._suffixes, blobs)
-        if len(encoded) >= PACK_BELOW:
+        parts, offsets = sample_parts(self._suffixes, blobs)
+        if sum(map(len, parts)) >= PACK_BELOW:
             self._finish()
             self._note(key, offsets, blobs, crc)
-            self._value(key, encoded, 1)
+            self._value(key, parts, 1)
             return
+        encoded = b"".join(parts)
         if self._held_bytes + len(encoded) + _RECORD > PACK_TARGET:
             self._finish()
         self._held.append((key, encoded, offsets, blobs, crc))
@@ -188,19 +208,20 @@ class LmdbFragment(Fragment):
         value, starts = pack_samples([key for key, *_ in self._held], [encoded for _, encoded, *_ in self._held])
         for start, (key, _, offsets, blobs, crc) in zip(starts, self._held, strict=True):
             self._note(key, [start + offset for offset in offsets], blobs, crc)
-        self._value(self._held[0][0], value, len(self._held))
+        self._value(self._held[0][0], [value], len(self._held))
         self._held, self._held_bytes = [], _EMPTY_PACK
 
-    def _record(self, key: int, blobs: Sequence[bytes]) -> list[int]:
-        encoded, offsets = encode_sample(self._suffixes, blobs)
-        self._value(key, encoded, 0)
+    def _record(self, key: int, blobs: Sequence[bytes | memoryview]) -> list[int]:
+        parts, offsets = sample_parts(self._suffixes, blobs)
+        self._value(key, parts, 0)
         return offsets
 
-    def _value(self, key: int, value: bytes, samples: int) -> None:
+    def _value(self, key: int, parts: Sequence[bytes | memoryview], samples: int) -> None:
+        before = self.bytes
+        self._write(parts)
         self._value_keys.append(key)
-        self._value_sizes.append(len(value))
+        self._value_sizes.append(self.bytes - before)
         self._values += [key] * samples
-        self._write(value)
 
     def arrays(self) -> dict[str, Array]:
         """Index rows with `value`, and the values themselves: `value.key`, `value.size`."""

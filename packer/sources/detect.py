@@ -106,11 +106,11 @@ def _found(paths: list[str], forced: str | None, known: tuple[str, ...], fields:
 
 def _several(paths: list[str], forced: str | None, known: tuple[str, ...]) -> Source:
     """Folders or archives: of samples of several files, or of images."""
+    if len(paths) > 1 and forced is None:
+        _check_single(paths, known)
     for path in paths:
         if text_suffix(path) and Path(path).is_file():
             raise SourceError(f"source {path!r} is text, and no images lie in it: --from text takes its documents")
-    if len(paths) > 1 and forced is None:
-        _check_single(paths, known)
     grouped = [_is_grouped(path) for path in paths[:_LOOKED_AT]] if forced is None else []
     if any(grouped) and not all(grouped) and not all(path.endswith(".tar") for path in paths):
         odd = paths[grouped.index(False)]

@@ -118,21 +118,19 @@ class Stores:
     def read(self, ref: Ref) -> RawSample:
         """One sample; see `Source.read`."""
         folder = self.folders[ref.source]
-        store = _opened(folder)
         held = _HELD.get(folder, {}).get(ref.offset)
         if held is None:
             try:
-                held = _read(store, np.array([ref.offset]))[ref.offset]
+                held = _read(_opened(folder), np.array([ref.offset]))[ref.offset]
             except DamageError:
                 raise SampleError("corrupt", "its bytes in the store are not what was written") from None
-        blobs, ready = held
+        fields, blobs, ready = held
         values = {
-            field.name: blob if field.kind in PICTURES and field.codec != "npy" else decode_field(field, blob)
-            for field, blob in zip(store.manifest.fields[1:], blobs[1:], strict=True)
+            field.name: bytes(blob) if field.kind in PICTURES and field.codec != "npy" else decode_field(field, blob)
+            for field, blob in zip(fields[1:], blobs[1:], strict=True)
             if field.kind != "label"
         }
-        picture = store.manifest.fields[0]
-        image = decode_field(picture, blobs[0]) if picture.codec == "npy" else blobs[0]
+        image = decode_field(fields[0], blobs[0]) if fields[0].codec == "npy" else blobs[0]
         return RawSample(ref, image, ref.label, values, ready)
 
 
@@ -190,9 +188,10 @@ def _list(store: Store, refs: RefWriter, common: Common) -> None:
         refs.add([os.fsencode(names[number]) for number in numbers], places, common)
 
 
-Held = dict[int, tuple[tuple[bytes, ...], Ready]]
+Held = dict[int, tuple[tuple["FieldSpec", ...], tuple[memoryview, ...], Ready]]
 _HELD: dict[str, Held] = {}
-"""Of the unit that is being converted: by store and sample number the fields' bytes, and what is known of them."""
+"""Of the unit that is being converted: by store and sample number the fields, their bytes as views of the store, and
+what is known of them."""
 
 
 def _read(store: Store, numbers: npt.NDArray[np.int64]) -> Held:
@@ -212,23 +211,23 @@ def _read(store: Store, numbers: npt.NDArray[np.int64]) -> Held:
     values = list(zip(*(columns.numbers(name)[numbers].tolist() for name in named), strict=True)) or [()] * len(numbers)
     found: Held = {}
     for place, (number, row) in enumerate(zip(numbers.tolist(), rows, strict=True)):
-        blobs = tuple(map(bytes, row))
         height, width, codec, size = (column[place] for column in known)
         found[number] = (
-            blobs,
+            fields,
+            row,
             Ready(
                 codec=fields[0].codec,
                 channels=fields[0].maximum[-1],
                 dtype=fields[0].dtype,
                 dropped=(recipe.get("min_box_size", 1.0), recipe.get("min_visibility", 0.0)),
-                image=blobs[0],
+                image=row[0],
                 crc=spans.crcs[0][place],
                 size=(height, width),
                 moments=tuple(moments[place]),
                 source_codec=codec,
                 source_size=size,
                 source_hash=hashes[place].tobytes(),
-                blobs=tuple(blobs[other] for other in others),
+                blobs=tuple(row[other] for other in others),
                 columns=values[place],
             ),
         )

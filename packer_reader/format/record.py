@@ -17,10 +17,10 @@ __all__ = [
     "MAX_FIELDS",
     "PACK_BELOW",
     "PACK_TARGET",
-    "encode_sample",
     "key_bytes",
     "pack_samples",
     "parse_value",
+    "sample_parts",
 ]
 
 MAX_FIELD = 2**32 - 1
@@ -42,18 +42,20 @@ def key_bytes(key: int) -> bytes:
     return struct.pack(">Q", key)
 
 
-def encode_sample(suffixes: Sequence[str], blobs: Sequence[bytes]) -> tuple[bytes, list[int]]:
-    """One sample as a msgpack map.
+def sample_parts(
+    suffixes: Sequence[str], blobs: Sequence[bytes | memoryview]
+) -> tuple[list[bytes | memoryview], list[int]]:
+    """One sample as a msgpack map, in parts that lie end to end, so that large blobs are not copied.
 
     Returns:
-        The map, and where each blob begins in it.
+        The parts, and where each blob begins in the map.
 
     Example:
-        >>> value, offsets = encode_sample(["cls"], [b"7"])
-        >>> msgpack.unpackb(value), value[offsets[0]:]
+        >>> parts, offsets = sample_parts(["cls"], [b"7"])
+        >>> msgpack.unpackb(b"".join(parts)), b"".join(parts)[offsets[0]:]
         ({'cls': b'7'}, b'7')
     """
-    parts, offsets = [bytes([0x80 | len(suffixes)])], []
+    parts, offsets = list[bytes | memoryview]([bytes([0x80 | len(suffixes)])]), list[int]()
     size = 1
     for suffix, blob in zip(suffixes, blobs, strict=True):
         name = suffix.encode()
@@ -62,7 +64,7 @@ def encode_sample(suffixes: Sequence[str], blobs: Sequence[bytes]) -> tuple[byte
         offsets.append(size + len(head))
         parts += [head, blob]
         size += len(head) + len(blob)
-    return b"".join(parts), offsets
+    return parts, offsets
 
 
 def _bin_header(size: int) -> bytes:

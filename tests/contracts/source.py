@@ -57,7 +57,7 @@ class SourceContract:
         assert {sample.label for sample in samples} == (self.labels or {-1})
         assert tuple(extra.name for extra in listing.extras) == self.extras
         assert all(set(sample.extras) == set(self.extras) for sample in samples)
-        assert all(isinstance(sample.image, bytes) and sample.image[:4] == b"\x89PNG" for sample in samples)
+        assert all(bytes(sample.image[:4]) == b"\x89PNG" for sample in samples)
         assert [sample.ref for sample in samples] == [refs[number] for number in range(len(refs))]
 
     def test_bytes_are_those_of_the_refs(self, source: SampleSource, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer_reader.errors import FormatError
-from packer_reader.format.record import encode_sample, key_bytes, pack_samples, parse_value
+from packer_reader.format.record import key_bytes, pack_samples, parse_value, sample_parts
 from tests.strategies import suffixes
 
 
@@ -19,9 +19,14 @@ def samples(draw: st.DrawFn) -> tuple[list[str], list[bytes]]:
     return chosen, [bytes(draw(sizes)) + draw(st.binary(max_size=5)) for _ in chosen]
 
 
+def encoded(suffixes: list[str], blobs: list[bytes]) -> tuple[bytes, list[int]]:
+    parts, offsets = sample_parts(suffixes, blobs)
+    return b"".join(parts), offsets
+
+
 @given(samples())
 def test_any_msgpack_library_reads_a_sample(sample: tuple[list[str], list[bytes]]) -> None:
-    value, offsets = encode_sample(*sample)
+    value, offsets = encoded(*sample)
     expected = dict(zip(*sample, strict=True))
     assert msgpack.unpackb(value) == expected
     assert parse_value(3, value) == {3: expected}
@@ -31,16 +36,16 @@ def test_any_msgpack_library_reads_a_sample(sample: tuple[list[str], list[bytes]
 
 @given(st.lists(samples(), min_size=1, max_size=4))
 def test_shared_values_hold_each_sample_at_its_offset(held: list[tuple[list[str], list[bytes]]]) -> None:
-    maps = [encode_sample(*sample)[0] for sample in held]
+    maps = [encoded(*sample)[0] for sample in held]
     keys = [7 * place for place in range(len(held))]
     value, starts = pack_samples(keys, maps)
     assert parse_value(0, value) == {k: dict(zip(*s, strict=True)) for k, s in zip(keys, held, strict=True)}
-    for start, encoded in zip(starts, maps, strict=True):
-        assert value[start : start + len(encoded)] == encoded
+    for start, one in zip(starts, maps, strict=True):
+        assert value[start : start + len(one)] == one
 
 
 def test_golden_values() -> None:
-    value, offsets = encode_sample(["jpg", "cls"], [b"ab", b"7"])
+    value, offsets = encoded(["jpg", "cls"], [b"ab", b"7"])
     assert value == b"\x82\xa3jpg\xc4\x02ab\xa3cls\xc4\x017"
     assert offsets == [7, 15]
     assert pack_samples([5], [value])[0] == b"\xdd\0\0\0\x01\x92\xcf\0\0\0\0\0\0\0\x05" + value
