@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from packer_reader.mapdataset import MapDataset
     from packer_reader.ragged import Ragged
     from packer_reader.shuffle import shuffle_quality
+    from packer_reader.stall import StallMeter
     from packer_reader.stores.base import Store
     from packer_reader.stores.open import open_store
     from packer_reader.tokens import document_ids, position_ids
@@ -39,6 +40,7 @@ __all__ = [
     "Ragged",
     "RandomResizedCrop",
     "Resize",
+    "StallMeter",
     "Store",
     "StreamDataset",
     "__version__",
@@ -60,6 +62,7 @@ _HOMES = {
     "RandomResizedCrop": "packer_reader.crops",
     "Resize": "packer_reader.crops",
     "Store": "packer_reader.stores.base",
+    "StallMeter": "packer_reader.stall",
     "StreamDataset": "packer_reader.dataset",
     "document_ids": "packer_reader.tokens",
     "loader": "packer_reader.dataloader",

@@ -87,6 +87,7 @@ MAY_IMPORT = {
     "packer_reader.warm": STORES,
     "packer_reader.stores": STORES | {"packer_reader.arguments"},
     "packer_reader.check": STORES,
+    "packer_reader.stall": {"packer_reader.machine"},
     "packer_reader.summary": STORES,
     "packer_reader": READER | {"packer_reader.check", "packer_reader.summary"},
     "packer.plan": BASE,
