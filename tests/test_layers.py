@@ -87,6 +87,7 @@ MAY_IMPORT = {
     "packer_reader.warm": STORES,
     "packer_reader.stores": STORES | {"packer_reader.arguments"},
     "packer_reader.check": STORES,
+    "packer_reader.diff": STORES,
     "packer_reader.stall": {"packer_reader.machine"},
     "packer_reader.summary": STORES,
     "packer_reader": READER | {"packer_reader.check", "packer_reader.summary"},
@@ -140,7 +141,7 @@ MAY_IMPORT = {
     "packer.drive": SHARED
     | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.work", "packer.output.journal"},
     "packer.sheet": SHARED,
-    "packer.cli": SHARED | {"packer", "packer_reader.recall", "packer_reader.arguments"},
+    "packer.cli": SHARED | {"packer", "packer_reader.diff", "packer_reader.recall", "packer_reader.arguments"},
     "packer": SHARED | {"packer"},
 }
 """Module or package to what it may import, itself included where it has several modules. The longest name counts."""

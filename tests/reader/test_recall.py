@@ -85,7 +85,7 @@ def test_it_names_class_and_source_and_draws(run: Callable[..., Any], store: Pat
         (["--batch", "0", "--batch-size", 4], 2, "give EPOCH:STEP"),
         (["--batch", "0:99", "--batch-size", 4], 4, "epoch 0 has no step 99: it has 15 batches of 4 samples"),
         (["--batch", "0:0", "--batch-size", 4, "--rank", 2, "--world-size", 2], 2, "rank in 0..world_size-1"),
-        (["-o", "x.png"], 2, "give --batch EPOCH:STEP too"),
+        (["-o", "x.png"], 2, "--batch EPOCH:STEP too"),
         (["--rank", 1], 2, "give --batch EPOCH:STEP too"),
         (["--batch", "0:0", "--batch-size", 1, "--rank", 99, "--world-size", 100], 4, "rank 99 of 100 got no sample"),
         (["--batch", "0:0", "--batch-size", 4, "--lanes", 3], 2, "must divide the global batch of 4"),
