@@ -175,7 +175,9 @@ def _build(source: Source, staging: Staging, recipes: list[Recipe], job: Job, ru
     )
     _plan_reuse(whole)
     splits = divide(recipes[0], listing, whole.refs)
-    if isinstance(source, Documents) and gathers(job, source, staging.refs, listing.bytes):
+    if job.gather is not None and not isinstance(source, Documents):
+        raise UsageError(f"--gather is about text, and the source is {listing.type}: leave it out")
+    if isinstance(source, Documents) and gathers(job, source, staging.refs, listing.bytes, recipes[0]):
         whole = replace(whole, source=gather(job, source, staging.refs, splits, recipes[0]))
     executor, run.workers = crew(job, recipes[0], whole.refs, resumed=staging.resumable or staging.cut_off)
     room = Room(len(whole.refs), staging.store, run.workers)

@@ -3,15 +3,17 @@
 A shuffled order costs a seek for each document: on a spinning disk a hundred a second. Here the source is read once,
 from end to end. Each document goes to the bucket of its place in the order; then one bucket after the other is sorted
 in memory and written behind the last. Workers find the documents of a unit side by side. All of the text is written
-twice and read twice more, always in order, and memory does not depend on its size. Nothing of this shows in the store.
+twice and read twice more, always in order; on the disk it lies once and a bucket, since buckets go as they are sorted.
+Memory is that of a bucket, 64 MB up to 256 GB of text. Nothing of this shows in the store.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 from collections import Counter
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +50,7 @@ _HEAD = struct.Struct("<QQQ")
 """Before a document in its bucket: its place in the order, its ref, and its bytes."""
 
 
-def gathers(job: Job, source: Documents, folder: Path, size: int) -> bool:
+def gathers(job: Job, source: Documents, folder: Path, size: int, recipe: Recipe) -> bool:
     """Whether the documents of a source are worth laying together.
 
     Args:
@@ -56,7 +58,10 @@ def gathers(job: Job, source: Documents, folder: Path, size: int) -> bool:
         source: of the documents.
         folder: of the refs, and of what was unpacked.
         size: bytes of all documents.
+        recipe: whose order it is; unshuffled they are read one behind the other anyway.
     """
+    if not recipe.shuffle:
+        return False
     if job.gather is not None:
         return job.gather
     if size < usable_memory() // 2:  # it stays in memory, once it has been read
@@ -80,45 +85,68 @@ def gather(job: Job, source: Documents, folder: Path, splits: Sequence[Split], r
 
     Raises:
         OutputError: there is not enough room.
+        OSError: what was unpacked cannot be read.
     """
     table = RefTable(folder)
-    size = int(table.sizes.sum())
-    _check_room(folder, size)
-    count = max(1, min(_MOST, -(-size // _BUCKET)))
+    _check_room(folder, int(table.sizes.sum()), len(table))
+    parts = _parts(table, splits, recipe)
+    count = sum(part.buckets for part in parts)
     buckets = _Buckets(folder, count, max(_LEAST, _BUFFERS // count))
     job.watcher.begin("gathering", len(table))
-    total = sum(split.count for split in splits)
     for first in range(0, len(table), _CHUNK):
         numbers = np.arange(first, min(first + _CHUNK, len(table)))
-        places = _places(numbers, splits, recipe)
-        for ref, place, data in zip(numbers.tolist(), places.tolist(), source.stored(table.some(numbers)), strict=True):
-            if data is not None and place >= 0:  # what cannot be read stays, and whoever converts it says why
-                buckets.add(place * count // total, _HEAD.pack(place, ref, len(data)) + data)
+        places, chosen = _places(numbers, parts)
+        documents = source.stored(table.some(numbers))
+        for ref, place, bucket, data in zip(numbers.tolist(), places, chosen, documents, strict=True):
+            if data is not None:  # what cannot be read stays, and whoever converts it says why
+                buckets.add(bucket, _HEAD.pack(place, ref, len(data)) + data)
         job.watcher.advance(len(numbers), 0, 0)
     laid = folder / f"{SPOOL}.laid"
     with laid.open("wb") as file, open_rows(folder) as rows:
-        end = 0
-        for bucket in buckets.ended():
-            for _, ref, data in sorted(_documents(bucket)):
-                rows["offset"][ref], rows["crc"][ref] = end, KEPT
-                end += file.write(data)
+        offsets, marks, end = np.asarray(rows["offset"]), np.asarray(rows["crc"]), 0
+        for content in buckets.ended():
+            for _, ref, document in sorted(_documents(memoryview(content)), key=itemgetter(0)):
+                offsets[ref], marks[ref] = end, KEPT
+                end += file.write(document)
     laid.replace(folder / SPOOL)
     return source.spooled_at(folder / SPOOL)
 
 
-def _places(numbers: Ints, splits: Sequence[Split], recipe: Recipe) -> Ints:
-    """Places in the order of all splits, one behind the other; -1 for a ref of none."""
-    places, before = np.full(len(numbers), -1, np.int64), 0
+@dataclass(frozen=True)
+class _Part:
+    """A split in the order of all."""
+
+    plan: Plan
+    members: npt.NDArray[np.uint64] | None
+    """Numbers of its refs, ascending; None means all."""
+    first: int
+    """Its first bucket."""
+    buckets: int
+
+
+def _parts(table: RefTable, splits: Sequence[Split], recipe: Recipe) -> list[_Part]:
+    """The splits, each with buckets for its own bytes: documents of one may be much larger than those of another."""
+    total, parts, first = int(table.sizes.sum()), list[_Part](), 0
+    size = max(_BUCKET, total // _MOST)
     for split in splits:
-        plan = Plan(split.count, recipe.seed, recipe.unit, recipe.shuffle)
-        if split.members is None:
-            return plan.places(numbers)
-        members = split.members
-        at = np.searchsorted(members, numbers.astype(np.uint64)).clip(max=len(members) - 1)
-        mine = members[at] == numbers.astype(np.uint64)
-        places[mine] = before + plan.places(at[mine])
-        before += split.count
-    return places
+        held = total if split.members is None else int(table.sizes[split.members].sum())
+        plan = Plan(split.count, recipe.seed, recipe.unit)
+        parts.append(_Part(plan, split.members, first, max(1, -(-held // size))))
+        first += parts[-1].buckets
+    return parts
+
+
+def _places(numbers: Ints, parts: Sequence[_Part]) -> tuple[list[int], list[int]]:
+    """Of refs their places in the order of their split, and their buckets."""
+    places, buckets = np.zeros_like(numbers), np.zeros_like(numbers)
+    for part in parts:
+        mine, at = np.ones(len(numbers), np.bool_), numbers
+        if part.members is not None:
+            at = np.searchsorted(part.members, numbers.astype(np.uint64)).clip(max=len(part.members) - 1)
+            mine = part.members[at] == numbers.astype(np.uint64)
+        places[mine] = part.plan.places(at[mine])
+        buckets[mine] = part.first + places[mine] * part.buckets // part.plan.count
+    return places.tolist(), buckets.tolist()
 
 
 class _Buckets:
@@ -126,7 +154,6 @@ class _Buckets:
 
     def __init__(self, folder: Path, count: int, held: int) -> None:
         self._folder, self._count, self._most = folder / "buckets", count, held
-        shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir()
         self._held: dict[int, list[bytes]] = {}
         self._sizes: Counter[int] = Counter()
@@ -155,7 +182,7 @@ class _Buckets:
         self._folder.rmdir()
 
 
-def _documents(bucket: bytes) -> Iterator[tuple[int, int, bytes]]:
+def _documents(bucket: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """Place, ref and bytes of each document of a bucket."""
     start = 0
     while start < len(bucket):
@@ -164,11 +191,11 @@ def _documents(bucket: bytes) -> Iterator[tuple[int, int, bytes]]:
         yield place, ref, bucket[start - size : start]
 
 
-def _check_room(folder: Path, size: int) -> None:
+def _check_room(folder: Path, size: int, documents: int) -> None:
     room = os.statvfs(folder)
-    free = room.f_bavail * room.f_frsize
-    if 2 * size > free:
+    free, need = room.f_bavail * room.f_frsize, size + _HEAD.size * documents + _BUCKET
+    if need > free:
         raise OutputError(
-            f"about {format_bytes(2 * size)} are needed to lay the documents together in {str(folder)!r}, and "
+            f"about {format_bytes(need)} are needed to lay the documents together in {str(folder)!r}, and "
             f"{format_bytes(free)} are free: make room, or give --no-gather, which seeks each document where it lies"
         )

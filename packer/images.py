@@ -126,6 +126,7 @@ def convert_images(
                 columns.sizes.append(sum(map(len, blobs)))
                 columns.refs.append(ref)
                 columns.reused += samples[number].copied
+        at.note(None)  # of what ends the unit no sample is the cause
     source_bytes = sum(ref.size for ref in refs)
     return [
         _finish(jobs[number], fragment, columns, _Shared(unit, source_bytes, problems, first_problem))

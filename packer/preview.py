@@ -146,8 +146,8 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job) -> Previe
         estimate = _estimate(recipe, refs, tried, used)
         if estimate and (folder / "refs" / SPOOL).exists():
             estimate["peak_disk_bytes"] += (folder / "refs" / SPOOL).stat().st_size
-        if estimate and isinstance(source, Documents) and gathers(job, source, folder / "refs", listing.bytes):
-            estimate["peak_disk_bytes"] += 2 * listing.bytes
+        if estimate and isinstance(source, Documents) and gathers(job, source, folder / "refs", listing.bytes, recipe):
+            estimate["peak_disk_bytes"] += listing.bytes
     return Preview(
         source=", ".join(paths) or source.type,
         type=listing.type,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from packer.runners import warm_up
@@ -25,13 +26,14 @@ def scan(source: Source, folder: Path, job: Job) -> Listing:
 
     Args:
         source: the raw data.
-        folder: of the ref columns; made when it is not there.
+        folder: of the ref columns; made anew.
         job: its watcher hears what the user should know; its workers begin to load when there will be some.
 
     Raises:
         SourceError: it cannot be listed, or with `stop_on_error` has a problem.
     """
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier run may have left all of its text here
+    folder.mkdir()
     job.watcher.begin("scanning", 0)
     listing = _list(source, folder, job)
     if len(source.prefixes) > 1:

@@ -150,10 +150,9 @@ class BatchReader:
         if self.view.decode == "bytes":
             return None
         if field.codec == ROWS:
-            sequences = field.kind == "tokens"
-            return (
-                Sequences(self.store, field, place, self.view.dtype) if sequences else Bounds(self.store, field, place)
-            )
+            if field.kind == "bounds":
+                return Bounds(self.store, field, place)
+            return Sequences(self.store, field, place, self.view.dtype)
         return Lengths(self.store, field, self.view.dtype) if field.kind == "tokens" else None
 
     @property

@@ -111,6 +111,6 @@ _NETWORK = re.compile(
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from packer_reader.decode import decode_field
+from packer_reader.errors import UsageError
 from packer_reader.pixels import check
 from packer_reader.ragged import Ragged
 from packer_reader.stores.rows import Rows, gather_ragged
@@ -58,6 +60,9 @@ def position_ids(cu_seqlens: Ragged, length: int) -> torch.Tensor:
 def _starts(cu_seqlens: Ragged, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     """1 where a document begins, int64 (n, length), and the valid tokens of each sequence."""
     count, values = len(cu_seqlens), cu_seqlens.values.to(torch.int64)
+    longest = int(values.max()) if len(values) else 0
+    if longest > length:
+        raise UsageError(f"a sequence has {longest} tokens, and length is {length}: give the length of the sequences")
     last = cu_seqlens.offsets[1:] - 1
     device = values.device
     row = torch.repeat_interleave(torch.arange(count, device=device), cu_seqlens.offsets.diff())
@@ -69,12 +74,13 @@ def _starts(cu_seqlens: Ragged, length: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 class Sequences:
-    """Tokens of sequences of one length: rows of blocks, gathered into the batch."""
+    """Tokens of sequences of one length, or a number of each: rows of blocks, gathered into the batch."""
 
     def __init__(self, store: Store, field: FieldSpec, place: int, dtype: TokenDtype) -> None:
-        """Take the field, its place in the manifest, and what the batch holds it as."""
+        """Take the field, its place in the manifest, and what the batch holds tokens as."""
         self._store, self._field, self._place = store, field, place
-        self.dtype: Any = np.dtype(np.int64 if dtype == "int64" else field.dtype)
+        wide = field.kind == "tokens" and dtype == "int64"
+        self.dtype: Any = np.dtype(np.int64 if wide else field.dtype)
         self.shapes: list[tuple[int, ...] | None] = [field.maximum]
 
     def fill(self, encoded: Encoded, outs: list[npt.NDArray[Any] | None], *_: object) -> list[Any]:
@@ -86,7 +92,7 @@ class Sequences:
 
     def rows(self, numbers: npt.NDArray[np.int64]) -> Rows:
         """The rows of some samples, int64 (n,), before they are copied."""
-        return Rows(self._store, numbers, self._place, self._field.dtype, self._field.maximum[0])
+        return Rows(self._store, numbers, self._place, self._field.dtype, math.prod(self._field.maximum))
 
 
 class Bounds:

@@ -141,7 +141,7 @@ _RUN = (
     _run(
         "--gather/--no-gather",
         default=None,
-        help="Read text once from end to end and sort it in --tmp.  [default: on slow disks, where memory is less]",
+        help="Read text once from end to end and sort it beside OUT.  [default: on slow disks, where memory is less]",
     ),
     _run("--no-resume", is_flag=True, help="Start over instead of going on with an interrupted build."),
     _run("--overwrite", is_flag=True, help="Replace a store that packer wrote."),

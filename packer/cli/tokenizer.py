@@ -49,9 +49,13 @@ def train(files: tuple[str, ...], output: str, vocab: int, limit: str | None, as
     trained = train_tokenizer(files, output, vocab, how, limit=size)
     if as_json:
         found = {"tokenizer": output, "vocabulary": trained.vocabulary, "documents": trained.documents}
-        click.echo(json.dumps(found | {"bytes": trained.bytes, "skipped": trained.skipped}))
+        click.echo(json.dumps(found | {"bytes": trained.bytes, "skipped": trained.skipped, "problem": trained.problem}))
     else:
         click.echo(
             f"{output}: {trained.vocabulary:,} ids from {trained.documents:,} documents, "
             f"{format_bytes(trained.bytes)}, {trained.skipped:,} skipped"
+            + f" ({trained.problem})"
+            * bool(trained.skipped)
         )
+        if trained.vocabulary < vocab:
+            click.echo(f"fewer ids than the {vocab:,} asked for: there is too little text for more")

@@ -126,11 +126,13 @@ class Fragment:
 
     def _write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Append what lies end to end; it is held until there is enough, and copied nowhere before it is written."""
+        if len(self._pending) + len(parts) > _MOST_PARTS:
+            self._flush()
         for part in parts:
             self.checksum.update(part)
             self.bytes += len(part)
         self._pending += parts
-        if self.bytes - self._written >= _TOGETHER or len(self._pending) > _MOST_PARTS:
+        if self.bytes - self._written >= _TOGETHER:
             self._flush()
 
     def _flush(self) -> None:

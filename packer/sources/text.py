@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Documents"]
 
+_NUMBER = re.compile(r":[0-9]+$")
+"""Behind a file's name, the number of a document in it."""
 _PEEK = 1 << 16
 """Bytes up to which a first line is looked at, for what else rows hold."""
 
@@ -103,7 +106,7 @@ class Documents:
                 "several documents with --doc-sep line or blank)",
             )
         data = self._bytes(ref)
-        suffix = text_suffix(ref.name if self._whole(ref) else ref.name.rpartition(":")[0])
+        suffix = text_suffix(_NUMBER.sub("", ref.name))
         if suffix in LINES:
             return _checked(_field(data, self.text), self.text)
         try:
@@ -142,21 +145,26 @@ class Documents:
         """The bytes of documents as they lie in their files, each file opened once where they come in its order.
 
         None for what `document` has to refuse.
+
+        Raises:
+            OSError: what was unpacked cannot be read.
         """
-        path, file = b"", -1
+        opened, file = b"", -1
         try:
             for ref in refs:
-                found = None
+                found, path = None, self._file(ref)
                 try:
-                    if self._file(ref) != path:
+                    if path != opened:
                         if file >= 0:
                             os.close(file)
-                        path, file = b"", -1
-                        file, path = os.open(self._file(ref), os.O_RDONLY | os.O_CLOEXEC), self._file(ref)
+                        opened, file = b"", -1
+                        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                        opened = path
                     if ref.size <= self.text.max_document:
                         found = _read(file, ref)
                 except (OSError, SampleError):
-                    found = None
+                    if ref.crc == KEPT:
+                        raise  # it is a file of ours, and its places will be others
                 yield found
         finally:
             if file >= 0:

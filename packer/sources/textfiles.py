@@ -75,6 +75,10 @@ def text_files(roots: Sequence[str]) -> Found:
     for number, root in enumerate(roots):
         found.files += _files_of(root, number, found)
     found.files = _with_splits(found.files)
+    like = sorted({file.name for file in found.files if not file.split and _top(file) in SPLIT_NAMES})
+    if like and len(found.files) > 1:
+        named = ", ".join(map(repr, like[:3]))
+        found.notices.append(f"named like splits, but not all files are: {named} go into one set with the others")
     if found.about:
         shown = ", ".join(map(repr, found.about[:3])) + (f" and {len(found.about) - 3} more" * (len(found.about) > 3))
         found.notices.append(f"left out as being about the data: {shown}: name one to take it as a document")
@@ -119,10 +123,15 @@ def _wanted(suffix: bytes) -> bool:
 
 def _with_splits(files: list[TextFile]) -> list[TextFile]:
     """The files with their splits, where first folders or names say one for each: `train/x.txt`, `val.jsonl`."""
-    tops = [re.split(r"[/._-]", file.name.lower(), maxsplit=1)[0] for file in files]
+    tops = list(map(_top, files))
     if not files or not all(top in SPLIT_NAMES for top in tops) or len({SPLIT_NAMES[top] for top in tops}) < 2:
         return files
     return [replace(file, split=SPLIT_NAMES[top]) for file, top in zip(files, tops, strict=True)]
+
+
+def _top(file: TextFile) -> str:
+    """What may name a split: the first folder, or the first part of a name."""
+    return re.split(r"[/._-]", file.name.lower(), maxsplit=1)[0]
 
 
 def path_of(root: str, name: str) -> bytes:

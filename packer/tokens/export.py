@@ -53,6 +53,8 @@ def export_tokens(store: Store, out: str, form: Form) -> tuple[list[str], int, i
     """
     dtype, stacked = _dtype(store, form), store.manifest.stacked
     base = Path(out)
+    if form == "megatron" and base.suffix in {".bin", ".idx"}:
+        base = base.with_suffix("")
     if not base.name or base.is_dir():
         raise OutputError(f"{out!r} names a folder: name the file to write in it")
     files = [base] if form == "bin" else [base.with_name(f"{base.name}.bin"), base.with_name(f"{base.name}.idx")]

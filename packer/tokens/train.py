@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from packer.sources.refs import SPOOL, RefTable, RefWriter
 from packer.sources.text import Documents
 from packer.text import Text
-from packer_reader.errors import MissingError, OutputError, SampleError, UsageError
+from packer_reader.errors import MissingError, OutputError, SampleError, SourceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +35,8 @@ class Trained:
         self.documents = 0
         self.bytes = 0
         self.skipped = 0
+        self.problem = ""
+        """The first document that was skipped, and why."""
         self.vocabulary = 0
 
 
@@ -79,6 +81,8 @@ def train_tokenizer(
         show_progress=False,
     )
     tokenizer.train_from_iterator(_documents(paths, text or Text(), limit, trained), trainer)
+    if not trained.documents:
+        raise SourceError(f"none of {trained.skipped} documents can be read ({trained.problem}): nothing was trained")
     trained.vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -102,8 +106,9 @@ def _documents(paths: Sequence[str], text: Text, limit: int | None, trained: Tra
         for number in range(0, len(table), step):
             try:
                 document = source.document(table[number])
-            except SampleError:
+            except SampleError as error:
                 trained.skipped += 1
+                trained.problem = trained.problem or f"{table.name(number)!r}: {error.reason}"
                 continue
             trained.documents += 1
             trained.bytes += len(document.encode())

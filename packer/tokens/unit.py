@@ -61,6 +61,8 @@ class _Unit:
     text: Text
     tokenizer: Tokenizer
     at: Whereabouts
+    listed: list[Ref]
+    """All documents of the unit."""
     refs: list[Ref] = field(default_factory=list)
     keys: list[int] = field(default_factory=list)
     tokens: list[Tokens] = field(default_factory=list)
@@ -82,7 +84,7 @@ class _Unit:
         held: list[_Held] = []
         size = 0
         keys = self.job.plan.keys(self.number).tolist()
-        for key, ref in zip(keys, unit_refs(self.job, self.number), strict=True):
+        for key, ref in zip(keys, self.listed, strict=True):
             self.at.note(key)
             if key in crashed:
                 self._refuse(key, ref, SampleError("crashed", "converting it ended the worker process, twice"))
@@ -219,9 +221,9 @@ def convert_documents(
         at = stack.enter_context(Whereabouts(job.work, unit))
         job.data_path(unit).parent.mkdir(parents=True, exist_ok=True)
         fragment = stack.enter_context(FRAGMENTS[job.recipe.container](job.data_path(unit), job.suffixes))
-        one = _Unit(job, unit, text, _opened(text), at)
+        one = _Unit(job, unit, text, _opened(text), at, unit_refs(job, unit))
         if isinstance(job.source, Expecting):
-            job.source.expect(unit_refs(job, unit))
+            job.source.expect(one.listed)
         one.read(crashed, 1 if careful else _TOGETHER)
         if text.pack == "none":
             one.write_documents(fragment)
@@ -267,12 +269,13 @@ def _framed(tokens: Tokens, text: Text) -> Tokens:
 def _finish(one: _Unit, fragment: Fragment, facts: dict[str, int], records: int) -> UnitDone:
     job, unit = one.job, one.number
     offsets, names = join_strings(one.names)
-    count, dtype = ("tokens", "<u4") if one.text.pack == "none" else ("n_valid", "<i8")
+    # A column `n_valid` beside a packed store's shards would be the split "validation" to Hugging Face's `datasets`.
+    counts = {"col.tokens": np.array(one.counts, "<u4")} if one.text.pack == "none" else {}
     meta = {"problems": [problem.to_json() for problem in one.problems], "tokens": facts}
     arrays: dict[str, npt.NDArray[Any]] = {
         "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
         **fragment.arrays(),
-        f"col.{count}": np.array(one.counts, dtype),
+        **counts,
         "col.bytes": np.array(one.sizes, "<u8"),
         "name.offsets": offsets,
         "name.bytes": names,
@@ -283,7 +286,7 @@ def _finish(one: _Unit, fragment: Fragment, facts: dict[str, int], records: int)
         unit=unit,
         written=len(one.tokens),
         skipped=len(one.problems),
-        source_bytes=sum(ref.size for ref in unit_refs(job, unit)),
+        source_bytes=sum(ref.size for ref in one.listed),
         name_bytes=len(names),
         data=(fragment.bytes, fragment.checksum.intdigest()),
         rows=noted(frame),

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import packer_reader
-from packer import Job, Recipe, build
+from packer import Job, Recipe, build, tokenized
 from tests.conftest import make_photos, serial_of
+from tests.text.documents import built, words, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,3 +93,17 @@ def test_every_suffix_decodes_in_webdataset(encode: Any, tmp_path: Path) -> None
     for number, (image, label) in enumerate(data.decode("rgb8").to_tuple(suffix, "cls")):
         assert np.abs(image.astype(int) - store[number]["image"]).max() <= 4
         assert label == store[number]["label"]
+
+
+def test_hugging_face_reads_packed_text(tmp_path: Path) -> None:
+    """A block is a row of theirs; nothing beside the shards may look like another split."""
+    from datasets import load_dataset
+
+    source, text = write(tmp_path / "d.jsonl", words(50)), tokenized(pack="concat", seq_len=32)
+    store = built(source, tmp_path / "o", text)
+    data = load_dataset(str(tmp_path / "o"))
+    assert set(data) == {"train"}
+    rows = np.concatenate([np.asarray(row["tokens.npy"]) for row in data["train"]])
+    assert rows.tolist() == [sample["tokens"].tolist() for sample in store]
+    build(str(source), str(tmp_path / "p"), Recipe(text=text, val=0.3), Job(workers=1))
+    assert set(load_dataset(str(tmp_path / "p"))) == {"train", "val"}

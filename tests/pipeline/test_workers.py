@@ -120,3 +120,32 @@ def test_several_deadly_samples_in_one_unit_at_two_sizes(tmp_path: Path, monkeyp
     assert (report.written, report.errors) == (37, {"crashed": 3})
     lines = [(tmp_path / "o" / side / "errors.jsonl").read_text() for side in ("8", "12")]
     assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_workers_that_die_at_the_end_of_a_unit_blame_no_sample(kind: str, tmp_path: Path) -> None:
+    """Short of memory, say: the last sample is written already, and sound."""
+    if kind == "images":
+        make_serials(tmp_path / "src", 600)
+    else:
+        (tmp_path / "src").mkdir()
+        (tmp_path / "src" / "d.jsonl").write_text("".join(f'{{"text": "document {n}"}}\n' for n in range(600)))
+    (tmp_path / "dying.py").write_text(
+        "import os\n"
+        "from packer.sinks import fragment\n"
+        "plain = fragment.TarFragment.arrays\n"
+        "def arrays(self):\n"
+        "    deaths = [name for name in os.listdir() if name.startswith('death')]\n"
+        "    if len(deaths) < 2:\n"
+        "        open(f'death{len(deaths)}', 'x').close()\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "    return plain(self)\n"
+        "fragment.TarFragment.arrays = arrays\n"
+        "from packer import Job, Recipe, build\n"
+        "if __name__ == '__main__':\n"
+        "    report = build('src', 'o', Recipe(), Job(workers=1, runner='processes'))\n"
+        "    print(report.written, report.errors)\n"
+    )
+    done = subprocess.run([sys.executable, "dying.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "600 {}\n", done.stderr
+    assert len(list(tmp_path.glob("death*"))) == 2

@@ -50,6 +50,9 @@ def test_megatron_and_flat_files_hold_all_tokens(pack: Any, container: Any, tmp_
         command = ["export", str(tmp_path / "o"), "--to", form, "-o", str(tmp_path / name)]
         done = CliRunner().invoke(cli, command, catch_exceptions=False)
         assert done.exit_code == 0
+    again = ["export", str(tmp_path / "o"), "--to", "megatron", "-o", str(tmp_path / "n.bin")]
+    assert CliRunner().invoke(cli, again, catch_exceptions=False).exit_code == 0
+    assert (tmp_path / "n.bin").read_bytes() == (tmp_path / "m.bin").read_bytes()
     flat = np.fromfile(tmp_path / "f.bin", np.uint16).tolist()
     found = megatron(tmp_path / "m")
     assert [token for one in found for token in one] == flat

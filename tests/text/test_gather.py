@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +21,9 @@ from packer.sources.refs import RefTable
 from packer.sources.text import Documents
 from packer.split import divide
 from packer.tokens.window import with_unit
-from packer_reader.errors import OutputError, SampleError
+from packer_reader.errors import OutputError, SampleError, UsageError
 from packer_reader.machine import seeks_are_slow
+from tests.conftest import make_serials
 from tests.faults import tree
 from tests.text.documents import words, write
 
@@ -108,13 +113,100 @@ def test_what_does_not_fit_is_refused_before_it_is_written(
         build(str(source), str(tmp_path / "o"), Recipe(text=tokenized()), Job(workers=1, gather=True))
 
 
-def test_it_happens_on_slow_disks_where_memory_is_short(source: Path, tmp_path: Path) -> None:
-    documents = Documents((str(source),), tokenized())
-    slow = seeks_are_slow(source)
-    assert gather.gathers(Job(), documents, tmp_path, 1 << 60) == slow
-    assert not gather.gathers(Job(), documents, tmp_path, 1 << 20)
-    assert gather.gathers(Job(gather=True), documents, tmp_path, 1)
-    assert not gather.gathers(Job(gather=False), documents, tmp_path, 1 << 60)
+@pytest.mark.parametrize("slow", [False, True])
+def test_it_happens_on_slow_disks_where_memory_is_short(
+    slow: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "seeks_are_slow", lambda _: slow)
+    documents, recipe = Documents((str(source),), tokenized()), Recipe(text=tokenized())
+
+    def gathers(size: int, recipe: Recipe = recipe, **options: Any) -> bool:
+        return gather.gathers(Job(**options), documents, tmp_path, size, recipe)
+
+    assert gathers(1 << 60) == slow
+    assert not gathers(1 << 20)
+    assert gathers(1, gather=True)
+    assert not gathers(1 << 60, gather=False)
+    assert not gathers(1 << 60, replace(recipe, shuffle=False), gather=True)  # read in their order anyway
+
+
+def test_buckets_are_as_large_as_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where one split has short documents and another one long ones."""
+    monkeypatch.setattr(gather, "_BUCKET", 20_000)
+    write(tmp_path / "src" / "train.jsonl", ["short"] * 4000)
+    write(tmp_path / "src" / "val.jsonl", [f"{n} " + "long " * 400 for n in range(400)])
+    sizes: list[int] = []
+
+    def ended(self: Any) -> Any:
+        for content in plain(self):
+            sizes.append(len(content))
+            yield content
+
+    plain = gather._Buckets.ended
+    monkeypatch.setattr(gather._Buckets, "ended", ended)
+    build(str(tmp_path / "src"), str(tmp_path / "o"), Recipe(text=tokenized()), Job(workers=1, gather=True))
+    heads = 24 * 4400
+    assert sum(sizes) > 800_000
+    assert max(sizes) < 3 * 20_000 + heads
+
+
+def test_images_cannot_be_gathered(tmp_path: Path) -> None:
+    make_serials(tmp_path / "img", 3)
+    with pytest.raises(UsageError, match="--gather is about text, and the source is imagefolder"):
+        build(str(tmp_path / "img"), str(tmp_path / "o"), Recipe(), Job(workers=1, gather=True))
+
+
+def test_names_with_colons_keep_their_kind(tmp_path: Path) -> None:
+    (tmp_path / "src" / "a.jsonl:9").mkdir(parents=True)
+    for name in ("plain.jsonl:x.txt", "a.jsonl:9/b.txt", "c:12.txt"):
+        (tmp_path / "src" / name).write_text(f"the text of {name}")
+    for name, together in (("o", False), ("p", True)):
+        report = build(str(tmp_path / "src"), str(tmp_path / name), Recipe(text=tokenized()), Job(gather=together))
+        assert report.written == 3
+    assert tree(tmp_path / "o") == tree(tmp_path / "p")
+
+
+def test_what_was_unpacked_is_never_left_behind(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure to read it would leave refs that lead into the file that is put in its place."""
+    reads, plain = [0], os.pread
+
+    def failing(file: int, size: int, place: int) -> bytes:
+        reads[0] += os.readlink(f"/proc/self/fd/{file}").endswith("spool.bin")
+        if reads[0] == 100:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return plain(file, size, place)
+
+    monkeypatch.setattr(os, "pread", failing)
+    with pytest.raises(OutputError, match="Input/output error"):
+        build(str(source), str(tmp_path / "o"), Recipe(text=tokenized()), Job(workers=1, gather=True))
+    monkeypatch.setattr(os, "pread", plain)
+    build(str(source), str(tmp_path / "o"), Recipe(text=tokenized()), Job(workers=1, gather=True))
+    build(str(source), str(tmp_path / "p"), Recipe(text=tokenized()), Job(workers=1))
+    assert tree(tmp_path / "o") == tree(tmp_path / "p")
+
+
+@pytest.mark.parametrize("again", [None, True, False])
+@pytest.mark.parametrize("at", ["gathering", "converting"])
+def test_a_build_that_was_killed_goes_on(at: str, again: bool | None, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(
+        "import os, sys\n"
+        "from packer import Job, Recipe, build, gather, tokenized\n"
+        "from packer.job import Silent\n"
+        "gather._BUCKET = 10_000\n"
+        "class Killing(Silent):\n"
+        "    def begin(self, what, total):\n"
+        "        self.what = what\n"
+        "    def advance(self, *_):\n"
+        f"        if self.what == {at!r}:\n"
+        "            os.kill(os.getpid(), 9)\n"
+        f"build({str(source)!r}, 'o', Recipe(text=tokenized()), Job(runner='serial', gather=True, watcher=Killing()))\n"
+    )
+    assert subprocess.run([sys.executable, "killed.py"], cwd=tmp_path, check=False).returncode == -9
+    assert (tmp_path / ".o.packing").exists()
+    build(str(source), str(tmp_path / "o"), Recipe(text=tokenized()), Job(workers=1, gather=again))
+    build(str(source), str(tmp_path / "p"), Recipe(text=tokenized()), Job(workers=1))
+    assert tree(tmp_path / "o") == tree(tmp_path / "p")
+    assert not (tmp_path / ".o.packing").exists()
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,14 @@ def test_documents_and_positions_follow_from_boundaries(rows: list[list[int]], p
     assert ragged.part(0, 1).to_list()[0].tolist() == bounds[0].tolist()
 
 
+def test_lengths_shorter_than_the_sequences_are_refused() -> None:
+    bounds = Ragged(torch.tensor([0, 2, 5], dtype=torch.int32), torch.tensor([0, 3]))
+    for made in (document_ids, position_ids):
+        assert made(bounds, 5).shape == (1, 5)
+        with pytest.raises(UsageError, match="a sequence has 5 tokens, and length is 4"):
+            made(bounds, 4)
+
+
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """16 million tokens: documents, and sequences of 2^14, of which a batch of 64 has 8.4 MB."""

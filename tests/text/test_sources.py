@@ -291,6 +291,16 @@ def test_folders_and_names_of_splits_are_splits(tmp_path: Path) -> None:
     assert texts_of(packer_reader.open(tmp_path / "o", split="val")) == sorted(words(7, seed=1))
 
 
+def test_names_like_splits_that_are_none_are_said(tmp_path: Path) -> None:
+    for name in ("train", "val", "extra"):
+        write(tmp_path / "d" / f"{name}.jsonl", words(5))
+    done = CliRunner().invoke(cli, ["build", str(tmp_path / "d"), str(tmp_path / "o"), "--workers", "1"])
+    assert "not all files are: 'train.jsonl', 'val.jsonl' go into one set" in done.output
+    (tmp_path / "d" / "extra.jsonl").unlink()
+    done = CliRunner().invoke(cli, ["build", str(tmp_path / "d"), str(tmp_path / "p"), "--workers", "1"])
+    assert "go into one set" not in done.output
+
+
 def test_a_share_can_be_held_out(tmp_path: Path) -> None:
     write(tmp_path / "d.jsonl", words(200))
     report = build(str(tmp_path / "d.jsonl"), str(tmp_path / "o"), Recipe(text=tokenized(), val=0.2), Job(workers=1))

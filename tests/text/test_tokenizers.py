@@ -212,3 +212,17 @@ def test_another_file_under_the_same_name_is_noticed(trained: Path, tmp_path: Pa
     open_tokenizer.cache_clear()
     with pytest.raises(UsageError, match="has changed since the build began"):
         built(source, tmp_path / "q", text)
+
+
+def test_training_says_what_it_could_not_use(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "d.jsonl", words(20)), str(tmp_path / "t.json")
+    done = CliRunner().invoke(cli, ["tokenizer", "train", str(source), "--text-field", "content", "-o", out])
+    assert done.exit_code == 1
+    assert "none of 20 documents can be read ('d.jsonl:1': 'content' is no text (--text-field))" in done.output
+    assert not (tmp_path / "t.json").exists()
+    with source.open("a") as file:
+        file.write("no JSON\n")
+    done = CliRunner().invoke(cli, ["tokenizer", "train", str(source), "--vocab", "5000", "-o", out])
+    assert done.exit_code == 0
+    assert "1 skipped ('d.jsonl:21': the line is not JSON)" in done.output
+    assert "fewer ids than the 5,000 asked for" in done.output
