@@ -87,7 +87,8 @@ def test_the_readmes_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     commands = [line for line in commands if line.startswith("packer ")]
     assert len(commands) >= 2
     for command in commands:
-        assert CliRunner().invoke(cli, shlex.split(command)[1:], catch_exceptions=False).exit_code == 0
+        done = CliRunner().invoke(cli, shlex.split(command)[1:], catch_exceptions=False)
+        assert done.exit_code == 0, f"{command}: {done.output}"
     assert packer_reader.open("masks.lmdb")[0]["mask"].shape == (64, 64)
     assert len(packer_reader.open("reshuffled")) == 20
     assert len(packer_reader.open("repacked.lmdb")) == len(packer_reader.open("captioned.lmdb")) == 20

@@ -138,15 +138,24 @@ MAY_IMPORT = {
         "packer.whereabouts",
     },
     "packer.gather": SHARED | {"packer.plan", "packer.sources.refs"},
+    "packer.measure": {
+        "packer.measure",
+        "packer_reader",
+        "packer_reader.machine",
+        "packer_reader.errors",
+        "packer_reader.sizes",
+    },
     "packer.drive": SHARED
     | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.work", "packer.output.journal"},
     "packer.sheet": SHARED,
-    "packer.cli": SHARED | {"packer", "packer_reader.diff", "packer_reader.recall", "packer_reader.arguments"},
+    "packer.cli": SHARED
+    | {"packer", "packer.measure", "packer_reader.diff", "packer_reader.recall", "packer_reader.arguments"},
     "packer": SHARED | {"packer"},
 }
 """Module or package to what it may import, itself included where it has several modules. The longest name counts."""
 
 HOMES = {
+    "matplotlib": ("packer.measure.plot",),
     "click": ("packer.cli",),
     "tqdm": ("packer.cli.progress", "packer_reader.warm"),
     "tarfile": ("packer.sources.archive", "packer_reader.check"),
@@ -170,7 +179,8 @@ HOMES = {
               "packer_reader.iteration", "packer_reader.skipping", "packer_reader.fill",
               "packer_reader.sender", "packer_reader.packed", "packer_reader.boxes",
               "packer_reader.device", "packer.runners.processes",
-              "packer_reader.ragged", "packer_reader.tokens", "packer_reader.together"),
+              "packer_reader.ragged", "packer_reader.tokens", "packer_reader.together",
+              "packer.measure.tune"),
     "tokenizers": ("packer.tokens.tokenizer", "packer.tokens.train"),
     "sentencepiece": ("packer.tokens.tokenizer",),
     "zstandard": ("packer.sources.unpack",),

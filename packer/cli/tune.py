@@ -1,0 +1,81 @@
+"""`packer tune`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from packer.cli.options import output_options
+
+if TYPE_CHECKING:
+    from packer.measure.settings import Setting
+
+__all__ = ["tune"]
+
+
+@click.command()
+@click.argument("store")
+@click.option("--split", help="Which split, where STORE holds several.")
+@click.option("--batch-size", type=int, default=256, show_default=True, help="Samples per batch.")
+@click.option("--crop", type=int, metavar="N", help="With random crops, resized to NxN.")
+@click.option("--seq-len", type=int, metavar="L", help="Read documents as sequences of L tokens.")
+@click.option(
+    "--step-ms", type=float, default=0.0, metavar="MS", help="Time of a training step that leaves the CPU alone."
+)
+@click.option("--seconds", type=float, default=1.0, show_default=True, help="Of each repeat.")
+@click.option("--repeats", type=int, default=3, show_default=True, help="Of each setting.")
+@click.option("--limit", type=float, default=150.0, show_default=True, help="Seconds for all settings.")
+@click.option("-o", "out", metavar="FILE", help="Draw what was found: a .png, .pdf or .svg (needs matplotlib).")
+@output_options
+def tune(  # noqa: PLR0917 - click passes options by name
+    store: str,
+    split: str | None,
+    batch_size: int,
+    crop: int | None,
+    seq_len: int | None,
+    step_ms: float,
+    seconds: float,
+    repeats: int,
+    limit: float,
+    out: str | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Find the workers, threads and prefetch with which STORE is read fastest on this machine.
+
+    Each setting runs in a process of its own, none whose memory would be over half of what is free. Chosen is the one
+    with the fewest workers that comes within 5 % of the best.
+
+    \b
+    Example:
+      packer tune out.lmdb --crop 224 --step-ms 120 -o tune.png
+    """
+    from packer.measure.trial import Loop
+    from packer.measure.tune import tune as sweep
+    from packer_reader.arguments import whole
+    from packer_reader.errors import UsageError
+
+    whole("--repeats", repeats, 1, 100)
+    for name, value, least in (("--step-ms", step_ms, 0.0), ("--seconds", seconds, 0.01), ("--limit", limit, 0.0)):
+        if not least <= value <= 1e6:
+            raise UsageError(f"{name} is {value!r}, it must be from {least} to a million")
+    loop = Loop(store, split, batch_size, crop, seq_len, step_ms / 1000, seconds, repeats)
+
+    def heard(setting: Setting) -> None:
+        if not (quiet or as_json):
+            click.echo(
+                f"trying {setting.workers} workers with {setting.threads} threads, {setting.start} ...", err=True
+            )
+
+    if out is not None and Path(out).suffix.lower() not in {".png", ".pdf", ".svg"}:
+        raise UsageError(f"{out!r} is no picture's name: end it in .png, .pdf or .svg")
+    found = sweep(loop, limit, heard)
+    if out is not None:
+        from packer.measure.plot import plot
+
+        plot(found, Path(out))
+    click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

@@ -1,0 +1,1 @@
+"""How fast a store is read on this machine, and with which settings it should be."""

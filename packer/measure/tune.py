@@ -1,0 +1,163 @@
+"""Settings of a loop, swept: each measured in a process of its own, none that memory or time do not allow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from packer.measure.settings import Measured, Setting, bottleneck, grid, knee, refinements
+from packer_reader.errors import PackerError, UsageError, WorkerError
+from packer_reader.machine import free_memory, usable_cpus
+from packer_reader.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from packer.measure.settings import Binds
+    from packer.measure.trial import Loop
+
+__all__ = ["Tuned", "tune"]
+
+_STARTS = ("fork", "forkserver")
+_BATCHES = 4
+"""Of an epoch at least: the first of each is not counted."""
+_TRIAL = 60
+"""Seconds that a trial may take beside its repeats: torch is loaded by each."""
+_SAYS: dict[Binds, str] = {
+    "trainer": "the training step binds: reading keeps up, and more workers would only take memory",
+    "storage": "the disk binds: many bytes came from it, not from memory; a faster disk, more memory, or smaller "
+    "samples (--resize) help, more workers do not",
+    "cpu": "the CPUs bind: they are all at work on reading and decoding; store smaller images (--resize), decode less "
+    "(--encode raw, --roi), or give more CPUs",
+    "transport": "neither disk nor CPUs are full: handing batches to the trainer binds; take larger batches",
+}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a sweep has found."""
+
+    loop: Loop
+    measured: tuple[Measured, ...]
+    left_out: dict[str, list[Setting]]
+    """Settings that were not measured, by the reason."""
+    chosen: Measured
+    binds: Binds
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return {
+            "loop": asdict(self.loop),
+            "measured": [one.to_json() for one in self.measured],
+            "left_out": {reason: [asdict(one) for one in settings] for reason, settings in self.left_out.items()},
+            "chosen": self.chosen.to_json(),
+            "binds": self.binds,
+            "says": _SAYS[self.binds],
+            "lines": self.lines_to_paste(),
+        }
+
+    def lines_to_paste(self) -> list[str]:
+        """The data set and the loader with the chosen setting, as Python."""
+        one, loop = self.chosen.setting, self.loop
+        parts = [repr(loop.store), f"batch_size={loop.batch_size}"]
+        parts += [f"split={loop.split!r}"] if loop.split is not None else []
+        parts += [f"crop=RandomResizedCrop({loop.crop})"] if loop.crop is not None else []
+        parts += [f"seq_len={loop.seq_len}"] if loop.seq_len is not None else []
+        parts += [f"threads={one.threads}"] if one.threads > 1 else []
+        options = [f"num_workers={one.workers}"]
+        if one.workers:
+            options += [f"prefetch_factor={one.prefetch}"] if one.prefetch != Setting(1).prefetch else []
+            options += [f"multiprocessing_context={one.start!r}"] if one.start != Setting(1).start else []
+        options += ["pin_memory=True"] if one.pin_memory else []
+        return [f"ds = StreamDataset({', '.join(parts)})", f"batches = loader(ds, {', '.join(options)})"]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [
+            "workers threads prefetch start        samples/s   of repeats           wait  CPU   first    memory (said)"
+        ]
+        for one in self.measured:
+            s = one.setting
+            mark = "*" if one is self.chosen else " "
+            lines.append(
+                f"{s.workers:7} {s.threads:7} {s.prefetch:8} {s.start + (' pinned' if s.pin_memory else ''):11} "
+                f"{one.rate:10,.0f} {mark} {min(one.rates):,.0f} to {max(one.rates):,.0f}".ljust(70)
+                + f"{one.stalled:5.0%} {one.busy:5.0%} {one.first:5.1f} s  {format_bytes(one.peak)} "
+                f"({format_bytes(one.predicted)})"
+            )
+        for reason, settings in self.left_out.items():
+            named = ", ".join(f"{one.workers} x {one.threads} ({one.prefetch} ahead, {one.start})" for one in settings)
+            lines.append(f"not tried, {reason}: {named}")
+        return [*lines, "", f"* {_SAYS[self.binds]}", "", *self.lines_to_paste()]
+
+
+def tune(loop: Loop, limit: float, heard: Callable[[Setting], None]) -> Tuned:
+    """Try settings, the promising ones first, for so long.
+
+    Args:
+        loop: what is run with each.
+        limit: seconds that the whole may take, the last trial apart.
+        heard: told of each setting before it is tried.
+
+    Raises:
+        PackerError: the store cannot be read so.
+    """
+    if len(loop.data(Setting(0))) < _BATCHES:
+        raise UsageError(f"an epoch has under {_BATCHES} batches of {loop.batch_size}: give a smaller --batch-size")
+    ends = time.monotonic() + limit
+    most = free_memory() // 2
+    measured, left_out = list[Measured](), dict[str, list[Setting]]()
+
+    def attempt(setting: Setting) -> None:
+        predicted = loop.data(setting).memory(setting.workers, setting.prefetch)
+        reason = f"over half of the free memory ({format_bytes(most)})" if predicted > most else ""
+        if not reason and time.monotonic() > ends and measured:
+            reason = "for want of time (--limit)"
+        if reason:
+            left_out.setdefault(reason, []).append(setting)
+            return
+        heard(setting)
+        found = _in_a_process(loop, setting)
+        measured.append(Measured(setting, tuple(found.pop("rates")), predicted=predicted, **found))
+
+    for setting in grid(usable_cpus()):
+        attempt(setting)
+    if not measured:
+        raise UsageError(f"every setting needs over half of the free memory ({format_bytes(most)}): lower --batch-size")
+    for setting in refinements(knee(measured).setting, _STARTS, pinned=_has_cuda()):
+        attempt(setting)
+    chosen = knee(measured)
+    return Tuned(loop, tuple(measured), left_out, chosen, bottleneck(chosen, step=loop.step))
+
+
+def _in_a_process(loop: Loop, setting: Setting) -> dict[str, Any]:
+    asked = json.dumps({"loop": asdict(loop), "setting": asdict(setting)})
+    limit = _TRIAL + 10 * loop.repeats * (loop.seconds + loop.step)
+    command = [sys.executable, "-m", "packer.measure.trial"]
+    try:
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        raise WorkerError(f"a trial with {setting} did not end in {limit:.0f} s: lower --batch-size") from None
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        raise WorkerError(f"a trial with {setting} ended by itself ({last}): free memory, or lower --batch-size")
+    found: dict[str, Any] = json.loads(done.stdout)
+    if "error" in found:
+        raise _restored(found)
+    return found
+
+
+def _restored(found: dict[str, Any]) -> PackerError:
+    error = PackerError(found["error"])
+    error.exit_code = found["exit_code"]
+    return error
+
+
+def _has_cuda() -> bool:
+    import torch  # noqa: PLC0415 - the commands load it when they need it
+
+    return torch.cuda.is_available()

@@ -1,0 +1,147 @@
+"""Promises of `packer tune`: real loops are measured, the chosen setting follows from them, and memory is respected."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from packer import Job, Recipe, build, tokenized
+from packer.measure import tune as tuning
+from packer.measure.settings import Measured, Setting, bottleneck, grid, knee, refinements
+from packer.measure.trial import Loop, measure
+from packer.measure.tune import tune
+from packer_reader import StreamDataset
+from packer_reader.errors import UsageError
+from tests.conftest import make_serials
+from tests.text.documents import built, words, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def found(setting: Setting, rate: float) -> Measured:
+    return Measured(setting, (rate, rate, rate), stalled=1.0, busy=0.5, from_disk=0.0, first=0.1, predicted=1, peak=1)
+
+
+@given(st.integers(1, 300))
+def test_the_grid_uses_all_cpus_and_no_more(cpus: int) -> None:
+    settings = grid(cpus)
+    assert len(set(settings)) == len(settings)
+    assert {0, 1, cpus, cpus + 1} <= {one.workers for one in settings}
+    assert all(one.threads == 1 or max(1, one.workers) * one.threads <= cpus for one in settings)
+    assert len(settings) <= 3 * (cpus.bit_length() + 3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4), st.floats(1, 1000)), min_size=1))
+def test_the_knee_is_near_the_best_with_the_fewest_workers(rows: list[tuple[int, int, float]]) -> None:
+    measured = [found(Setting(workers, threads), rate) for workers, threads, rate in rows]
+    chosen, best = knee(measured), max(one.rate for one in measured)
+    assert chosen.rate >= 0.95 * best
+    assert all(one.setting.workers >= chosen.setting.workers for one in measured if one.rate >= 0.95 * best)
+
+
+def test_what_is_refined_differs_in_one_thing() -> None:
+    best = Setting(4, 2)
+    for one in refinements(best, ("fork", "forkserver"), pinned=True):
+        assert sum(vars(one)[name] != value for name, value in vars(best).items()) == 1
+    assert Setting(4, 2, pin_memory=True) in refinements(best, ("fork",), pinned=True)
+    assert not [one for one in refinements(best, ("fork",), pinned=False) if one.pin_memory]
+    assert refinements(Setting(0), ("fork",), pinned=True) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "step", "binds"),
+    [
+        ({"stalled": 0.01}, 0.1, "trainer"),
+        ({"stalled": 0.01}, 0.0, "transport"),
+        ({"busy": 0.97}, 0.0, "cpu"),
+        ({"from_disk": 0.9}, 0.0, "storage"),
+        ({"from_disk": 0.9, "busy": 0.97}, 0.0, "cpu"),
+        ({"setting": Setting(0)}, 0.0, "cpu"),
+    ],
+)
+def test_the_bottleneck_follows_from_the_measurements(values: dict[str, Any], step: float, binds: str) -> None:
+    assert bottleneck(replace(found(Setting(2), 100.0), **values), step=step) == binds
+
+
+@pytest.mark.parametrize("setting", [Setting(0), Setting(2, 2, 3), Setting(1, start="forkserver")])
+def test_a_loop_is_measured(setting: Setting, store: Path) -> None:
+    loop = Loop(str(store), None, 8, None, None, step=0.002, seconds=0.05, repeats=2)
+    got = measure(loop, setting)
+    assert len(got["rates"]) == 2
+    assert all(0 < rate <= 8 / 0.002 for rate in got["rates"])  # the step's own pace
+    assert 0 <= got["stalled"] < 1
+    assert 0 <= got["busy"] <= 1
+    assert got["first"] > 0
+    assert got["peak"] >= 0
+
+
+def test_tune_says_what_to_paste(run: Callable[..., Any], tmp_path: Path) -> None:
+    build(str(make_serials(tmp_path / "src", 300)), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    options = ["--batch-size", 16, "--crop", 8, "--seconds", 0.05, "--limit", 6, "-o", tmp_path / "t.png"]
+    answer = json.loads(run("tune", tmp_path / "o", *options, "--json").stdout)
+    rates = {json.dumps(one["setting"]): one["rate"] for one in answer["measured"]}
+    assert len(rates) == len(answer["measured"]) >= 2
+    assert answer["chosen"]["rate"] >= 0.95 * max(rates.values())
+    assert answer["binds"] in {"cpu", "storage", "transport"}
+    namespace: dict[str, Any] = {}
+    exec("from packer_reader import *\n" + "\n".join(answer["lines"]), namespace)
+    assert len(next(iter(namespace["batches"]))["image"]) == 16
+    drawn = np.asarray(Image.open(tmp_path / "t.png").convert("RGB")).reshape(-1, 3)
+    assert {(255, 127, 14), (31, 119, 180)} <= set(map(tuple, drawn.tolist()))  # the chosen one and others
+
+
+def test_tune_reads_text_and_prints_a_table(run: Callable[..., Any], tmp_path: Path) -> None:
+    built(write(tmp_path / "d.jsonl", words(200)), tmp_path / "o", tokenized())
+    options = ["--batch-size", 4, "--seq-len", 64, "--seconds", 0.02, "--repeats", 1, "--limit", 0, "--step-ms", 20]
+    done = run("tune", tmp_path / "o", *options)
+    assert "ds = StreamDataset(" in done.stdout
+    assert "seq_len=64" in done.stdout
+    assert "not tried, for want of time (--limit)" in done.stdout
+    assert "the training step binds" in done.stdout
+    assert "trying 0 workers" in done.stderr
+
+
+def test_no_setting_takes_over_half_of_the_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Setting] = []
+    loop = Loop(str(store), None, 8, None, None, step=0.0, seconds=0.02, repeats=1)
+    ds = StreamDataset(store, batch_size=8)
+    monkeypatch.setattr(tuning, "free_memory", lambda: 2 * ds.memory(1, 2))
+    answer = tune(loop, 100.0, tried.append)
+    assert {one.workers for one in tried} == {0, 1}
+    assert all(one.predicted <= ds.memory(1, 2) for one in answer.measured)
+    (reason,) = answer.left_out
+    assert reason.startswith("over half of the free memory")
+    assert any(reason in line for line in answer.lines())
+    monkeypatch.setattr(tuning, "free_memory", lambda: 0)
+    with pytest.raises(UsageError, match="every setting needs over half of the free memory"):
+        tune(loop, 100.0, tried.append)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--repeats", 0], 2, "--repeats is 0"),
+        (["--seconds", 0], 2, "--seconds is 0.0"),
+        (["--step-ms", -1], 2, "--step-ms is -1.0"),
+        (["-o", "x.txt"], 2, "is no picture's name"),
+        (["--batch-size", 0], 2, "batch_size is 0"),
+        (["--batch-size", 40], 2, "an epoch has under 4 batches of 40: give a smaller --batch-size"),
+        (["--seq-len", 8], 2, "seq_len is for stores of documents"),
+        (["--split", "x"], 4, "split"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    arguments: list[Any], code: int, message: str, run: Callable[..., Any], tar_store: Path
+) -> None:
+    done = run("tune", tar_store, *arguments, exit_code=code)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
