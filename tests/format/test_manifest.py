@@ -11,7 +11,7 @@ import pytest
 
 from packer_reader.errors import FormatError, VersionError
 from packer_reader.format.columns import canonical_json
-from packer_reader.format.fields import FieldSpec
+from packer_reader.format.fields import FieldSpec, sequence_fields
 from packer_reader.format.manifest import MAX_MANIFEST, Manifest, manifest_bytes, parse_manifest
 from packer_reader.format.problems import problems
 
@@ -159,3 +159,12 @@ def test_a_later_version_says_what_to_do() -> None:
 def test_size_is_checked_before_parsing() -> None:
     with pytest.raises(FormatError, match="the limit is"):
         parse_manifest(b"[" * (MAX_MANIFEST + 1))
+
+
+def test_sequences_have_the_fields_that_the_specification_names() -> None:
+    fields = sequence_fields("uint16", 64, 7)
+    assert [(f.suffix, f.codec, f.dtype, f.shape, f.maximum) for f in fields] == [
+        ("tokens.npy", "rows", "uint16", (64,), (64,)),
+        ("cu_seqlens.npy", "rows", "int32", (None,), (7,)),
+        ("n_valid.npy", "rows", "int64", (), ()),
+    ]

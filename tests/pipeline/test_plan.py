@@ -26,6 +26,13 @@ def test_the_order_does_not_depend_on_units(count: int, seed: int, one: int, oth
     assert orders[0] == orders[1]
 
 
+@given(st.integers(1, 500), seeds, st.integers(1, 70), st.booleans())
+def test_a_refs_key_is_found_without_the_others(count: int, seed: int, unit: int, shuffle: bool) -> None:
+    plan = Plan(count, seed, unit, shuffle)
+    for number in range(plan.units):
+        assert plan.places(plan.refs(number)).tolist() == plan.keys(number).tolist()
+
+
 def test_golden_order() -> None:
     assert Plan(10, 0, 256).refs(0).tolist() == [4, 0, 6, 9, 1, 7, 8, 2, 5, 3]
 
