@@ -61,7 +61,7 @@ class Loader(DataLoader[Any]):
         Raises:
             StateError: it belongs to another store or another order, or to one worker of another loader.
         """
-        if "worker" in state:
+        if isinstance(state, dict) and "worker" in state:
             raise StateError("the state is one worker's of a StatefulDataLoader: load it there")
         self._stream.load_state_dict(state)
 

@@ -102,7 +102,7 @@ def choose(columns: Mapping[str, Column], asked: Sequence[str], known: tuple[str
     if not images:
         raise UsageError(
             f"no column of {where} is known to name the image files ({', '.join(columns)}): say which, such as "
-            f"--field image=image:{next(iter(columns), 'path')} (--from text takes documents)"
+            f"--field image=image:{next(iter(columns), 'path')} (documents: --from text --text-field NAME)"
         )
     rest = [(name, kind, column) for name, kind, column in wanted if name != "image" and kind != "label"]
     labels = [column for _, kind, column in wanted if kind == "label"] or [

@@ -90,7 +90,7 @@ class ImageFolder:
         where = ", ".join(map(repr, self.roots))
         return (
             f"no images in {where} (found: {seen or 'nothing'}): give the folder that holds the class folders; "
-            f"images are {' '.join(sorted(EXTENSIONS))}"
+            f"images are {' '.join(sorted(EXTENSIONS))}; --from text takes documents"
         )
 
     def _top(self, walk: Walk, number: int) -> tuple[Where, Level]:

@@ -317,8 +317,10 @@ def _field(data: bytes, text: Text) -> str:
         raise SampleError("bad-row", "the line is no JSON object")
     value = found.get(text.field)
     if not isinstance(value, str):
-        what = "null" if text.field in found and value is None else "no text"
-        raise SampleError("no-text", f"{text.field!r} is {what} (--text-field)")
+        if text.field not in found:
+            named = ", ".join(map(repr, list(found)[:5])) or "none"
+            raise SampleError("no-text", f"it has no {text.field!r} (--text-field); its keys are {named}")
+        raise SampleError("no-text", f"{text.field!r} is {'null' if value is None else 'no text'} (--text-field)")
     return value
 
 

@@ -166,6 +166,8 @@ def test_lanes_end_where_they_end(store: Path) -> None:
 def test_no_state_at_all_is_refused(state: Any, tar_store: Path) -> None:
     with pytest.raises(StateError, match="pass what state_dict returned"):
         stream(tar_store).load_state_dict(state)
+    with pytest.raises(StateError, match="pass what state_dict returned"):
+        loader(stream(tar_store), num_workers=0).load_state_dict(state)
 
 
 @pytest.mark.parametrize("change", [{"samples": -5}, {"samples": 61}, {"epoch": "x"}])

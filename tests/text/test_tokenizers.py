@@ -218,7 +218,10 @@ def test_training_says_what_it_could_not_use(tmp_path: Path) -> None:
     source, out = write(tmp_path / "d.jsonl", words(20)), str(tmp_path / "t.json")
     done = CliRunner().invoke(cli, ["tokenizer", "train", str(source), "--text-field", "content", "-o", out])
     assert done.exit_code == 1
-    assert "none of 20 documents can be read ('d.jsonl:1': 'content' is no text (--text-field))" in done.output
+    assert (
+        "none of 20 documents can be read ('d.jsonl:1': it has no 'content' (--text-field); its keys are 'text', 'n')"
+        in done.output
+    )
     assert not (tmp_path / "t.json").exists()
     with source.open("a") as file:
         file.write("no JSON\n")
