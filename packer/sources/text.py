@@ -8,7 +8,6 @@ staging folder. Whether a line is JSON, and text Unicode, is seen when it is rea
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zlib
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from packer.sample import Problem, Ref
 from packer.sources.base import Listing
+from packer.sources.document import keys_of, line_of_text, text_of
 from packer.sources.lines import spans_of
 from packer.sources.lists import read_rows
 from packer.sources.refs import KEPT, Common, Places, prefixes_of
@@ -107,13 +107,7 @@ class Documents:
             )
         data = self._bytes(ref)
         suffix = text_suffix(_NUMBER.sub("", ref.name))
-        if suffix in LINES:
-            return _checked(_field(data, self.text), self.text)
-        try:
-            text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", self.text.errors)
-        except UnicodeError:
-            raise SampleError("unsupported", "it is not UTF-8 (--encoding-errors replace takes it)") from None
-        return _checked(text, self.text)
+        return line_of_text(data, self.text) if suffix in LINES else text_of(data, self.text)
 
     def _whole(self, ref: Ref) -> bool:
         return ref.offset < 0
@@ -219,7 +213,7 @@ class Documents:
                 crcs=[KEPT if packed else -1] * count,
             )
             refs.add([prefix + b"%d" % line for line in spans.lines.tolist()], places, common)
-        return _keys(head) if suffix in LINES else set()
+        return keys_of(head) if suffix in LINES else set()
 
     def _list_rows(
         self, file: TextFile, path: Path, refs: RefWriter, common: Common, problems: list[Problem]
@@ -273,15 +267,6 @@ def _read(file: int, ref: Ref) -> bytes:
     return data
 
 
-def _keys(head: bytes) -> set[str]:
-    """Keys of the first line of JSON; none where it is longer than what was looked at."""
-    try:
-        found = json.loads(head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0])
-    except (ValueError, RecursionError):
-        return set()
-    return set(found) if isinstance(found, dict) else set()
-
-
 def _left_out(beside: set[str], text: Text) -> list[str]:
     """What of the rows is not stored, and what is not put behind documents, in words."""
     others = sorted(beside - {text.field})
@@ -301,38 +286,3 @@ def _refuse(error: Exception, file: TextFile) -> None:
         raise error
     what = (error.strerror if isinstance(error, OSError) else None) or str(error)
     raise SourceError(f"{file.name!r} cannot be read to its end ({what}): copy it again, or leave it out") from None
-
-
-def _field(data: bytes, text: Text) -> str:
-    """The text of a line of JSON."""
-    try:
-        line = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", text.errors)
-    except UnicodeError:
-        raise SampleError("unsupported", "the line is not UTF-8 (--encoding-errors replace takes it)") from None
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        raise SampleError("corrupt", "the line is not JSON") from None
-    if not isinstance(found, dict):
-        raise SampleError("bad-row", "the line is no JSON object")
-    value = found.get(text.field)
-    if not isinstance(value, str):
-        if text.field not in found:
-            named = ", ".join(map(repr, list(found)[:5])) or "none"
-            raise SampleError("no-text", f"it has no {text.field!r} (--text-field); its keys are {named}")
-        raise SampleError("no-text", f"{text.field!r} is {'null' if value is None else 'no text'} (--text-field)")
-    return value
-
-
-def _checked(found: str, text: Text) -> str:
-    if not found or found.isspace():
-        raise SampleError("empty", "the document is empty or blank")
-    try:
-        found.encode()
-    except UnicodeError:  # a half of a surrogate pair, which JSON can spell
-        if text.errors == "strict":
-            raise SampleError(
-                "unsupported", "it holds half a surrogate pair (--encoding-errors replace takes it)"
-            ) from None
-        return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return found
