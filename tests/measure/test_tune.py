@@ -72,7 +72,9 @@ def test_the_bottleneck_follows_from_the_measurements(values: dict[str, Any], st
     assert bottleneck(replace(found(Setting(2), 100.0), **values), step=step) == binds
 
 
-@pytest.mark.parametrize("setting", [Setting(0), Setting(2, 2, 3), Setting(1, start="forkserver")])
+@pytest.mark.parametrize(
+    "setting", [Setting(0), Setting(2, 2, 3), pytest.param(Setting(1, start="forkserver"), marks=pytest.mark.slow)]
+)
 def test_a_loop_is_measured(setting: Setting, store: Path) -> None:
     loop = Loop(str(store), None, 8, None, None, step=0.002, seconds=0.05, repeats=2)
     got = measure(loop, setting)
@@ -86,7 +88,7 @@ def test_a_loop_is_measured(setting: Setting, store: Path) -> None:
 
 def test_tune_says_what_to_paste(run: Callable[..., Any], tmp_path: Path) -> None:
     build(str(make_serials(tmp_path / "src", 300)), str(tmp_path / "o"), Recipe(), Job(workers=1))
-    options = ["--batch-size", 16, "--crop", 8, "--seconds", 0.05, "--limit", 6, "-o", tmp_path / "t.png"]
+    options = ["--batch-size", 16, "--crop", 8, "--seconds", 0.05, "--limit", 4, "-o", tmp_path / "t.png"]
     answer = json.loads(run("tune", tmp_path / "o", *options, "--json").stdout)
     rates = {json.dumps(one["setting"]): one["rate"] for one in answer["measured"]}
     assert len(rates) == len(answer["measured"]) >= 2

@@ -122,7 +122,7 @@ def test_several_deadly_samples_in_one_unit_at_two_sizes(tmp_path: Path, monkeyp
     assert lines[0] == lines[1]
 
 
-@pytest.mark.parametrize("kind", ["images", "text"])
+@pytest.mark.parametrize("kind", ["images", pytest.param("text", marks=pytest.mark.slow)])
 def test_workers_that_die_at_the_end_of_a_unit_blame_no_sample(kind: str, tmp_path: Path) -> None:
     """Short of memory, say: the last sample is written already, and sound."""
     if kind == "images":

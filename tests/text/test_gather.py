@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Documents of several kinds, for which a bucket has room for some 30."""
@@ -47,7 +50,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("options", [{}, {"val": 0.3}, {"shuffle": False}, {"container": "lmdb", "seed": 5}])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=SLOW)])
 def test_the_store_is_the_same(options: dict[str, Any], workers: int, source: Path, tmp_path: Path) -> None:
     recipe = Recipe(text=tokenized(pack="bestfit", seq_len=64, max_document=9000), **options)
     for name, together in (("o", False), ("p", True)):
@@ -185,7 +188,7 @@ def test_what_was_unpacked_is_never_left_behind(source: Path, tmp_path: Path, mo
     assert tree(tmp_path / "o") == tree(tmp_path / "p")
 
 
-@pytest.mark.parametrize("again", [None, True, False])
+@pytest.mark.parametrize("again", [None, pytest.param(True, marks=SLOW), pytest.param(False, marks=SLOW)])
 @pytest.mark.parametrize("at", ["gathering", "converting"])
 def test_a_build_that_was_killed_goes_on(at: str, again: bool | None, source: Path, tmp_path: Path) -> None:
     (tmp_path / "killed.py").write_text(

@@ -229,8 +229,15 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize(("store", "kind"), [("sequences", ""), ("documents", "seq_len")])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("workers", "store", "kind"),
+    [
+        (0, "documents", "seq_len"),
+        (2, "sequences", ""),
+        pytest.param(0, "sequences", "", marks=pytest.mark.slow),
+        pytest.param(2, "documents", "seq_len", marks=pytest.mark.slow),
+    ],
+)
 def test_loops_take_the_memory_that_they_say(workers: int, store: str, kind: str, long: Path, tmp_path: Path) -> None:
     took, said = measured(long / store, workers, 2, kind, tmp_path)
     assert abs(took - said) < 0.1 * said, (took, said)
