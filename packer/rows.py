@@ -36,7 +36,7 @@ class UnitRows:
 
 
 def read_rows(path: Path, suffixes: tuple[str, ...]) -> UnitRows:
-    """Read the file that `convert_unit` left.
+    """Read the file that a unit's conversion left.
 
     Raises:
         FormatError: it is damaged.
