@@ -4,7 +4,7 @@ A shuffled order costs a seek for each document: on a spinning disk a hundred a 
 from end to end. Each document goes to the bucket of its place in the order; then one bucket after the other is sorted
 in memory and written behind the last. Workers find the documents of a unit side by side. All of the text is written
 twice and read twice more, always in order; on the disk it lies once and a bucket, since buckets go as they are sorted.
-Memory is that of a bucket, 64 MB up to 256 GB of text. Nothing of this shows in the store.
+Memory is that of a bucket and of all buffers, 64 MB each up to 256 GB of text. Nothing of this shows in the store.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ Ints = npt.NDArray[np.int64]
 _BUCKET = 64 << 20
 """Bytes that a bucket should have: it is sorted in memory."""
 _MOST = 4096
+"""Buckets; of more text they are larger."""
 _BUFFERS = 64 << 20
 """Bytes held for all buckets together, and at least `_LEAST` for each."""
 _LEAST = 1 << 16

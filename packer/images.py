@@ -159,8 +159,8 @@ def _converted(
 ) -> Iterator[_Samples]:
     """The samples of a unit, in order: copied from an earlier store where nothing has changed, or read and converted.
 
-    Some are converted one after the other before any is given out: between copies, with its code and tables out of the
-    cache, each would take 3.0 instead of 2.1 ms.
+    Some are converted one after the other before any is given out, which keeps code and tables in the cache: 8,000
+    photographs took 19.2 instead of 21.0 s in one process.
     """
     earlier = [_Earlier(job, unit, refs) if job.reuse is not None else None for job in jobs]
     keys, place = jobs[0].plan.keys(unit).tolist(), 0

@@ -50,7 +50,7 @@ class Job:
     """Folder for what is under way; beside the target when left out."""
     gather: bool | None = None
     """Of text: read the source once from end to end and lay documents together in the stored order, under way; None
-    does so where reading at places is slow and memory cannot hold it."""
+    does so where reading at places is slow and memory cannot hold it. Unshuffled text is read in order anyway."""
     resume: bool = True
     """Go on with an interrupted build of the same recipe and source."""
     overwrite: bool = False

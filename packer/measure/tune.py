@@ -96,7 +96,7 @@ class Tuned:
 
 
 def tune(loop: Loop, limit: float, heard: Callable[[Setting], None]) -> Tuned:
-    """Try settings, the promising ones first, for so long.
+    """Try workers and threads, then what else may matter around the best of them, for so long.
 
     Args:
         loop: what is run with each.
@@ -137,7 +137,7 @@ def tune(loop: Loop, limit: float, heard: Callable[[Setting], None]) -> Tuned:
 def _in_a_process(loop: Loop, setting: Setting) -> dict[str, Any]:
     asked = json.dumps({"loop": asdict(loop), "setting": asdict(setting)})
     limit = _TRIAL + 10 * loop.repeats * (loop.seconds + loop.step)
-    command = [sys.executable, "-m", "packer.measure.trial"]
+    command = [sys.executable, "-P", "-m", "packer.measure.trial"]  # whatever lies in this folder is not imported
     try:
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:

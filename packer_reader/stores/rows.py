@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 _TOGETHER = 1 << 17
 """Bytes of rows that are copied at a time: numpy gathers them into memory of its own before it widens them, and as much
-as stays in the cache makes large batches a tenth faster than all of it at once."""
+as stays in the cache makes large batches up to a tenth faster than all of it at once."""
 
 
 class Rows:
