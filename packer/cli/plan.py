@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from packer.cli.headings import HeadedCommand, HeadedOption
 from packer.cli.options import make_recipes, output_options, recipe_options
+from packer.cli.progress import Progress
 from packer.sources import PYTHON
 
+if TYPE_CHECKING:
+    from packer.preview.suggest import Suggestion
+
 __all__ = ["plan"]
+
+
+class _Unsaid(Progress):
+    """Notices are part of the plan."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
 
 
 @click.command(cls=HeadedCommand)
@@ -19,28 +34,43 @@ __all__ = ["plan"]
 @recipe_options
 @click.option("--size", cls=HeadedOption, heading="Store", default="256MB", show_default=True, help="Largest shard.")
 @click.option("--workers", cls=HeadedOption, heading="Running", type=int, metavar="N", help="Processes to plan for.")
+@click.option(
+    "--look",
+    cls=HeadedOption,
+    heading="Running",
+    type=float,
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to look for copies and odd sizes; inf for all.",
+)
 @output_options
 def plan(
     sources: tuple[str, ...],
     size: str,
     *,
     workers: int | None,
+    look: float,
     as_json: bool,
-    quiet: bool,  # noqa: ARG001
+    quiet: bool,
     **options: Any,
 ) -> None:
     """Say what would be built from SOURCE, and write nothing.
 
-    Lists what the source was taken for and why, samples per class and split, problems, and an estimate of size, disk,
-    memory and time from a few samples converted in memory.
+    Lists what the source was taken for and why, samples per class and split, sizes, problems, copies and what stands in
+    two splits; an estimate of size, disk, memory and time from a few samples converted in memory; and what size, codec
+    and shards this suggests, with the command to paste.
 
     \b
     Example:
       packer plan imagefolder/ --resize 256 --fit crop
     """
     from packer.job import Job
-    from packer.preview import preview
+    from packer.preview.preview import preview
 
+    if not look >= 0:
+        raise click.UsageError(f"--look is {look}, it must be seconds from 0 on, or inf")
+    progress = _Unsaid(quiet=quiet or as_json)
     paths = list(sources) or ([] if (options["source_type"] or "").startswith(PYTHON) else ["."])
     job = Job(
         workers=workers,
@@ -48,6 +78,43 @@ def plan(
         source_type=options["source_type"],
         fields=options["fields"],
         classes=options["classes"],
+        watcher=progress,
     )
-    found = preview(paths, make_recipes("tar", size, options), job)
+    given = _given()
+    found = preview(paths, make_recipes("tar", size, options), job, look=look, sized="--size" in given)
+    progress.close()
+    found = replace(found, command=_command(paths, given, found.suggestions))
     click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
+
+
+def _given() -> list[str]:
+    """The options of a build on the command line, as they were typed."""
+    context, words = click.get_current_context(), list[str]()
+    for option in context.command.params:
+        if not isinstance(option, click.Option) or option.name in _OWN:
+            continue
+        if context.get_parameter_source(option.name or "") is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[option.name or ""]
+        if option.is_flag:
+            words.append(option.opts[0] if value else option.secondary_opts[0])
+            continue
+        for one in value if option.multiple else (value,):
+            words += [option.opts[0], str(one)]
+    return words
+
+
+_OWN = frozenset({"look", "workers", "as_json", "quiet"})
+"""Options that say nothing of what would be built."""
+
+
+def _command(paths: list[str], given: list[str], suggestions: list[Suggestion]) -> str:
+    """The build with all that was given and is suggested."""
+    out = Path(paths[0]).resolve().name if paths else "data"
+    more = [
+        word
+        for one in suggestions
+        if (one.option, one.value) != ("--encode", "keep")
+        for word in (one.option, one.value)
+    ]
+    return shlex.join(["packer", "shard", *paths, f"../{out}-shards", *given, *more])

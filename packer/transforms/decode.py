@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from packer.transforms.jpeg import Target
 
-__all__ = ["decode", "no_limit_but_ours"]
+__all__ = ["decode", "no_limit_but_ours", "upright_size"]
 
 Image.init()
 _FORMATS: list[str] = [
@@ -70,6 +70,30 @@ def decode(data: bytes, *, gray: bool, max_pixels: int, bits: int = 8, target: T
             if picture is not None:
                 return picture if bits == 8 else replace(picture, pixels=widened(picture.pixels), plain=False)
     return _pillow(data, gray=gray, max_pixels=max_pixels, bits=bits)
+
+
+def upright_size(data: bytes, max_pixels: int) -> tuple[int, int]:
+    """Height and width of a picture as its header has them, turned upright; its pixels are not decoded.
+
+    Raises:
+        SampleError: `not-an-image`, `truncated`, `corrupt` or `too-large`, as far as a header tells.
+    """
+    with warnings.catch_warnings(), no_limit_but_ours():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+                width, height = image.size
+                turn = image.getexif().get(ORIENTATION, 1) if image.format != "TIFF" else 1  # those Pillow turns
+        except UnidentifiedImageError:
+            raise _unidentified(data) from None
+        except Exception as error:  # noqa: BLE001 - as in decoding
+            raise _broken(error) from None
+    _check_size(height, width, max_pixels)
+    return (width, height) if turn in _SIDEWAYS else (height, width)
+
+
+_SIDEWAYS = frozenset({5, 6, 7, 8})
+"""EXIF orientations that swap height and width."""
 
 
 def _check_size(height: int, width: int, max_pixels: int) -> None:

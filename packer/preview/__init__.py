@@ -1,0 +1,1 @@
+"""What a build would do, without writing anything: `packer plan`."""
