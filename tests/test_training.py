@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("container", ["tar", "lmdb"])
+@pytest.mark.parametrize("container", ["lmdb", pytest.param("tar", marks=pytest.mark.slow)])
 def test_digits_are_learned_from_a_store(container: Any, tmp_path: Path) -> None:
     digits = sklearn.datasets.load_digits()
     for number, (image, target) in enumerate(zip(digits.images, digits.target, strict=True)):

@@ -7,7 +7,7 @@ import time
 
 import click
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "Steps"]
 
 _LINE_EVERY = 30.0
 """Seconds between two lines where stderr is no terminal."""
@@ -78,3 +78,19 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+class Steps:
+    """Says which of a few long steps begins, and about how long all will take."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """Say nothing when quiet."""
+        self._quiet, self._done, self._started = quiet, 0, time.monotonic()
+
+    def begin(self, what: str, total: int) -> None:
+        """One of `total` steps begins."""
+        if not self._quiet:
+            spent = time.monotonic() - self._started
+            left = f", about {spent / self._done * (total - self._done):,.0f} s left" if self._done else ""
+            click.echo(f"{what} ({self._done + 1} of {total}{left}) ...", err=True)
+        self._done += 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.cli.options import output_options
+from packer.cli.progress import Steps
 
 if TYPE_CHECKING:
     from packer.measure.settings import Setting
@@ -65,11 +66,10 @@ def tune(  # noqa: PLR0917 - click passes options by name
             raise UsageError(f"{name} is {value!r}, it must be from {least} to a million")
     loop = Loop(store, split, batch_size, crop, seq_len, step_ms / 1000, seconds, repeats)
 
-    def heard(setting: Setting) -> None:
-        if not (quiet or as_json):
-            click.echo(
-                f"trying {setting.workers} workers with {setting.threads} threads, {setting.start} ...", err=True
-            )
+    steps = Steps(quiet=quiet or as_json)
+
+    def heard(setting: Setting, total: int) -> None:
+        steps.begin(f"trying {setting.workers} workers with {setting.threads} threads, {setting.start}", total)
 
     if out is not None and Path(out).suffix.lower() not in {".png", ".pdf", ".svg"}:
         raise UsageError(f"{out!r} is no picture's name: end it in .png, .pdf or .svg")

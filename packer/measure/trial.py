@@ -1,4 +1,4 @@
-"""One setting, measured in a process of its own: `python -m packer.measure.trial` with JSON on standard input.
+"""One loop, measured in a process of its own: `python -m packer.measure.trial` with JSON on standard input.
 
 A fresh process, since what a loop leaves behind (mapped stores, caches, threads) would count for the next one.
 """
@@ -6,29 +6,29 @@ A fresh process, since what a loop leaves behind (mapped stores, caches, threads
 from __future__ import annotations
 
 import json
-import os
-import re
+import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
+from packer.measure.limits import forget
+from packer.measure.meter import Finished, Meter
 from packer.measure.settings import Setting
 from packer_reader import RandomResizedCrop, StreamDataset, loader
-from packer_reader.errors import PackerError
-from packer_reader.machine import usable_cpus
+from packer_reader.errors import PackerError, WorkerError
+from packer_reader.warm import warm as read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Sequence
 
-__all__ = ["Loop", "main", "measure"]
+    from packer_reader.view import Decode
 
-_OWN = re.compile(r"^Pss_(?:Anon|Shmem): +([0-9]+) kB$", re.MULTILINE)
-_LOOK = 0.1
-"""Seconds between two looks at the memory."""
+__all__ = ["Loop", "answer_of", "in_a_process", "main", "measure"]
+
+_TRIAL = 60
+"""Seconds that a trial may take beside its repeats: torch is loaded by each."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Loop:
     seconds: float
     """Of each repeat."""
     repeats: int
+    decode: Decode = "torch"
+    cold: bool = False
+    """Drop the store from memory first, and read it once at most, from the first batch on."""
+    warm: bool = False
+    """Read all of the store into memory first."""
 
     def data(self, setting: Setting) -> StreamDataset:
         """Its data set.
@@ -60,123 +65,100 @@ class Loop:
             batch_size=self.batch_size,
             crop=crop,
             seq_len=self.seq_len,
+            decode=self.decode,
             threads=setting.threads,
         )
 
 
 def measure(loop: Loop, setting: Setting) -> dict[str, Any]:
-    """Run a loop: what `Measured` holds, but for the setting and the prediction.
-
-    What comes before the first repeat, and where an epoch turns over, is not counted.
-    """
+    """Run a loop: what `Meter.found` says of it."""
     ds = loop.data(setting)
+    store = ds.store
     options: dict[str, Any] = {"num_workers": setting.workers, "pin_memory": setting.pin_memory}
     if setting.workers:
         options |= {"prefetch_factor": setting.prefetch, "multiprocessing_context": setting.start}
-    clock, memory = time.perf_counter, _Memory()
-    with memory:
-        started, steps = clock(), _steps(loader(ds, **options))
-        next(steps)
-        first = clock() - started
-        for _ in range(2 * setting.workers * setting.prefetch):  # what was read ahead in the meantime
-            if clock() - started > first + loop.seconds:
-                break
-            next(steps)
-        rates, waited, looped, samples, used, begun = list[float](), 0.0, 0.0, 0, _used(), clock()
-        for _ in range(loop.repeats):
-            count, spent = 0, 0.0
-            while spent < loop.seconds:
-                asked = clock()
-                size, turned = next(steps)
-                came = clock()
+    if loop.cold:
+        forget(store.path / name for name in store.all_files())
+    if loop.warm:
+        read_all(store)
+    ahead = None if loop.cold else 2 * setting.workers * setting.prefetch
+    meter = Meter(loop.seconds, loop.repeats, _size, ahead=ahead, disk=store.path / "manifest.json")
+    batches = loader(ds, **options)
+    with suppress(Finished):
+        while True:
+            for _ in meter.epoch(batches):
                 if loop.step:
                     time.sleep(loop.step)
-                samples += size
-                if not turned:
-                    count, waited, spent = count + size, waited + came - asked, spent + clock() - asked
-            rates.append(count / spent)
-            looped += spent
-        wall, after = clock() - begun, _used()
-    stored = samples * ds.store.manifest.bytes / max(1, len(ds.store))
-    return {
-        "rates": rates,
-        "stalled": waited / looped,
-        "busy": min(1.0, (after[0] - used[0]) / wall / usable_cpus()),
-        "from_disk": min(1.0, (after[1] - used[1]) / max(1.0, stored)),
-        "first": first,
-        "peak": memory.peak,
-    }
+            if loop.cold:
+                break
+    return meter.found(store.manifest.bytes / max(1, len(store)))
 
 
-def _steps(batches: Iterable[Any]) -> Iterator[tuple[int, bool]]:
-    """Samples of batch after batch, epoch after epoch, and whether it is the first of its epoch."""
-    while True:
-        for number, batch in enumerate(batches):
-            yield len(next(iter(batch.values()))), number == 0
+def _size(batch: Any) -> int:
+    return len(next(iter(batch.values())))
 
 
-def _family() -> list[int]:
-    """This process and all below it."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    family = [os.getpid()]
-    for member in family:
-        family += [child for child, parent in parents.items() if parent == member]
-    return family
+What = Literal["loop", "limits", "handover", "decode", "raw"]
 
 
-def _used() -> tuple[float, int]:
-    """CPU seconds of all processes so far, and bytes that the disk gave them."""
-    seconds, read = 0.0, 0
-    for process in _family():
-        with suppress(OSError):
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-            found = re.search(r"^read_bytes: ([0-9]+)$", Path(f"/proc/{process}/io").read_text(), re.MULTILINE)
-            read += int(found[1]) if found else 0
-    return seconds, read
+def in_a_process(what: What, loop: Loop, setting: Setting, **more: Any) -> dict[str, Any]:
+    """Measure in a process of its own.
+
+    Args:
+        what: `loop` is `measure`; the others are of `packer.measure.stages`.
+        loop: its batches.
+        setting: what it is run with.
+        more: their other arguments.
+
+    Raises:
+        PackerError: what the process could not do.
+        WorkerError: it ended by itself, or not at all.
+    """
+    asked = {"what": what, "loop": asdict(loop), "setting": asdict(setting), "more": more}
+    command = [sys.executable, "-P", "-m", "packer.measure.trial"]  # whatever lies in this folder is not imported
+    limit = _TRIAL + 10 * loop.repeats * (loop.seconds + loop.step)
+    return answer_of(command, json.dumps(asked), f"a trial with {setting}", limit)
 
 
-class _Memory:
-    """Looks at the memory of all processes while a loop runs: what is theirs alone, or shared memory."""
+def answer_of(command: Sequence[str], asked: str, what: str, limit: float) -> dict[str, Any]:
+    """What a measuring process says on standard output.
 
-    def __init__(self) -> None:
-        self._before = self._now()
-        self.peak = 0
-        """Bytes above what there was in the beginning."""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    Args:
+        command: that starts it.
+        asked: its standard input.
+        what: it is, in words.
+        limit: seconds until it is given up.
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(_LOOK):
-            self.peak = max(self.peak, self._now() - self._before)
-
-    @staticmethod
-    def _now() -> int:
-        total = 0
-        for process in _family():
-            with suppress(OSError):
-                text = Path(f"/proc/{process}/smaps_rollup").read_text()
-                total += sum(int(one) << 10 for one in _OWN.findall(text))
-        return total
+    Raises:
+        PackerError: what the process could not do.
+        WorkerError: it ended by itself, or not at all.
+    """
+    try:
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        raise WorkerError(f"{what} did not end in {limit:.0f} s: lower --batch-size") from None
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        raise WorkerError(f"{what} ended by itself ({last}): free memory, or lower --batch-size")
+    found: dict[str, Any] = json.loads(done.stdout)
+    if "error" in found:
+        error = PackerError(found["error"])
+        error.exit_code = found["exit_code"]
+        raise error
+    return found
 
 
 def main() -> None:
     """Measure what standard input asks for; one JSON object on standard output, an error of ours as its `error`."""
     asked = json.load(sys.stdin)
+    loop, setting = Loop(**asked["loop"]), Setting(**asked["setting"])
     try:
-        found = measure(Loop(**asked["loop"]), Setting(**asked["setting"]))
+        if asked["what"] == "loop":
+            found = measure(loop, setting)
+        else:
+            from packer.measure.stages import STAGES  # noqa: PLC0415 - a loop needs none of it
+
+            found = STAGES[asked["what"]](loop, setting, **asked["more"])
     except PackerError as error:
         found = {"error": str(error), "exit_code": error.exit_code}
     sys.stdout.write(json.dumps(found))

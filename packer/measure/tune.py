@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from packer.measure.settings import Measured, Setting, bottleneck, grid, knee, refinements
-from packer_reader.errors import PackerError, UsageError, WorkerError
+from packer.measure.trial import in_a_process
+from packer_reader.errors import UsageError
 from packer_reader.machine import free_memory, usable_cpus
 from packer_reader.sizes import format_bytes
 
@@ -25,8 +23,6 @@ __all__ = ["Tuned", "tune"]
 _STARTS = ("fork", "forkserver")
 _BATCHES = 4
 """Of an epoch at least: the first of each is not counted."""
-_TRIAL = 60
-"""Seconds that a trial may take beside its repeats: torch is loaded by each."""
 _SAYS: dict[Binds, str] = {
     "trainer": "the training step binds: reading keeps up, and more workers would only take memory",
     "storage": "the disk binds: many bytes came from it, not from memory; a faster disk, more memory, or smaller "
@@ -95,13 +91,13 @@ class Tuned:
         return [*lines, "", f"* {_SAYS[self.binds]}", "", *self.lines_to_paste()]
 
 
-def tune(loop: Loop, limit: float, heard: Callable[[Setting], None]) -> Tuned:
+def tune(loop: Loop, limit: float, heard: Callable[[Setting, int], None]) -> Tuned:
     """Try workers and threads, then what else may matter around the best of them, for so long.
 
     Args:
         loop: what is run with each.
         limit: seconds that the whole may take, the last trial apart.
-        heard: told of each setting before it is tried.
+        heard: told of each setting before it is tried, and how many there will be.
 
     Raises:
         PackerError: the store cannot be read so.
@@ -112,6 +108,9 @@ def tune(loop: Loop, limit: float, heard: Callable[[Setting], None]) -> Tuned:
     most = free_memory() // 2
     measured, left_out = list[Measured](), dict[str, list[Setting]]()
 
+    first = grid(usable_cpus())
+    total = len(first) + len(refinements(Setting(1), _STARTS, pinned=_has_cuda()))
+
     def attempt(setting: Setting) -> None:
         predicted = loop.data(setting).memory(setting.workers, setting.prefetch)
         reason = f"over half of the free memory ({format_bytes(most)})" if predicted > most else ""
@@ -120,11 +119,12 @@ def tune(loop: Loop, limit: float, heard: Callable[[Setting], None]) -> Tuned:
         if reason:
             left_out.setdefault(reason, []).append(setting)
             return
-        heard(setting)
-        found = _in_a_process(loop, setting)
-        measured.append(Measured(setting, tuple(found.pop("rates")), predicted=predicted, **found))
+        heard(setting, total)
+        found = in_a_process("loop", loop, setting)
+        kept = {name: found[name] for name in ("stalled", "busy", "from_disk", "first", "peak")}
+        measured.append(Measured(setting, tuple(found["rates"]), predicted=predicted, **kept))
 
-    for setting in grid(usable_cpus()):
+    for setting in first:
         attempt(setting)
     if not measured:
         raise UsageError(f"every setting needs over half of the free memory ({format_bytes(most)}): lower --batch-size")
@@ -132,29 +132,6 @@ def tune(loop: Loop, limit: float, heard: Callable[[Setting], None]) -> Tuned:
         attempt(setting)
     chosen = knee(measured)
     return Tuned(loop, tuple(measured), left_out, chosen, bottleneck(chosen, step=loop.step))
-
-
-def _in_a_process(loop: Loop, setting: Setting) -> dict[str, Any]:
-    asked = json.dumps({"loop": asdict(loop), "setting": asdict(setting)})
-    limit = _TRIAL + 10 * loop.repeats * (loop.seconds + loop.step)
-    command = [sys.executable, "-P", "-m", "packer.measure.trial"]  # whatever lies in this folder is not imported
-    try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
-    except subprocess.TimeoutExpired:
-        raise WorkerError(f"a trial with {setting} did not end in {limit:.0f} s: lower --batch-size") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
-        raise WorkerError(f"a trial with {setting} ended by itself ({last}): free memory, or lower --batch-size")
-    found: dict[str, Any] = json.loads(done.stdout)
-    if "error" in found:
-        raise _restored(found)
-    return found
-
-
-def _restored(found: dict[str, Any]) -> PackerError:
-    error = PackerError(found["error"])
-    error.exit_code = found["exit_code"]
-    return error
 
 
 def _has_cuda() -> bool:

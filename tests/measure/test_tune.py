@@ -112,12 +112,12 @@ def test_tune_reads_text_and_prints_a_table(run: Callable[..., Any], tmp_path: P
     assert "trying 0 workers" in done.stderr
 
 
-def test_no_setting_takes_over_half_of_the_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_setting_takes_over_half_of_the_memory(tar_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Setting] = []
-    loop = Loop(str(store), None, 8, None, None, step=0.0, seconds=0.02, repeats=1)
-    ds = StreamDataset(store, batch_size=8)
+    loop = Loop(str(tar_store), None, 8, None, None, step=0.0, seconds=0.02, repeats=1)
+    ds = StreamDataset(tar_store, batch_size=8)
     monkeypatch.setattr(tuning, "free_memory", lambda: 2 * ds.memory(1, 2))
-    answer = tune(loop, 100.0, tried.append)
+    answer = tune(loop, 100.0, lambda setting, _: tried.append(setting))
     assert {one.workers for one in tried} == {0, 1}
     assert all(one.predicted <= ds.memory(1, 2) for one in answer.measured)
     (reason,) = answer.left_out
@@ -125,7 +125,7 @@ def test_no_setting_takes_over_half_of_the_memory(store: Path, monkeypatch: pyte
     assert any(reason in line for line in answer.lines())
     monkeypatch.setattr(tuning, "free_memory", lambda: 0)
     with pytest.raises(UsageError, match="every setting needs over half of the free memory"):
-        tune(loop, 100.0, tried.append)
+        tune(loop, 100.0, lambda setting, _: tried.append(setting))
 
 
 @pytest.mark.parametrize(

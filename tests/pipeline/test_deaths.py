@@ -131,7 +131,10 @@ def test_the_parent_is_killed(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize(("name", "victims"), [("o", 1), ("o", 2), ("o.lmdb", 1), ("o.lmdb", 2)])
+@pytest.mark.parametrize(
+    ("name", "victims"),
+    [("o", 2), ("o.lmdb", 1), pytest.param("o", 1, marks=SLOW), pytest.param("o.lmdb", 2, marks=SLOW)],
+)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_workers_are_killed(  # noqa: PLR0917 - fixtures and parameters
     moment: int, name: str, victims: int, source: Path, references: dict[str, dict[str, bytes]], tmp_path: Path

@@ -38,7 +38,16 @@ def test_a_pool_ends_nobody_elses_children(tmp_path: Path) -> None:
     assert done.stdout.strip() == "True"
 
 
-@pytest.mark.parametrize("reached", ["lock", "refs/rows.bin", "work/all", "work/all/units", "work/all/journal.jsonl"])
+@pytest.mark.parametrize(
+    "reached",
+    [
+        "lock",
+        "refs/rows.bin",
+        pytest.param("work/all", marks=pytest.mark.slow),
+        pytest.param("work/all/units", marks=pytest.mark.slow),
+        "work/all/journal.jsonl",
+    ],
+)
 def test_ctrl_c_to_the_whole_group_is_quiet(reached: str, tmp_path: Path) -> None:
     source = make_photos(tmp_path / "src", 900)
     process = subprocess.Popen(

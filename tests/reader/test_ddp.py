@@ -83,7 +83,15 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("world", "tail"), [(2, "keep"), (3, "keep"), (3, "pad"), (2, "drop_last")])
+@pytest.mark.parametrize(
+    ("world", "tail"),
+    [
+        pytest.param(2, "keep", marks=pytest.mark.slow),
+        pytest.param(3, "keep", marks=pytest.mark.slow),
+        (3, "pad"),
+        (2, "drop_last"),
+    ],
+)
 def test_all_ranks_do_the_same_steps(world: int, tail: str, uneven: Path, program: Path) -> None:
     log = program.with_name("log")
     for process in start(program, world, uneven, log, tail, -1, "-"):

@@ -137,7 +137,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn", None])
+@pytest.mark.parametrize("start", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.slow), None])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.usefixtures("own_notes")
 def test_decoded_images_are_those_of_the_store(options: dict[str, Any], start: str | None, store: Path) -> None:
@@ -166,6 +166,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.parametrize("store", ["lmdb", pytest.param("tar", marks=pytest.mark.slow)], indirect=True)
 def test_processes_of_a_machine_share_one_cache(store: Path, own_notes: Path) -> None:
     def other() -> subprocess.Popen[str]:
         command = [sys.executable, "-c", SECOND, str(store)]

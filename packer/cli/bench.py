@@ -1,0 +1,58 @@
+"""`packer bench`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from packer.cli.options import output_options
+from packer.cli.progress import Steps
+
+__all__ = ["bench"]
+
+
+@click.command()
+@click.argument("store")
+@click.option("--split", help="Which split, where STORE holds several.")
+@click.option("--batch-size", type=int, default=256, show_default=True, help="Samples per batch.")
+@click.option("--crop", type=int, metavar="N", help="With random crops, resized to NxN.")
+@click.option("--seq-len", type=int, metavar="L", help="Read documents as sequences of L tokens.")
+@click.option("--raw", metavar="SRC", help="The folder of images it was made from, through a plain DataLoader.")
+@click.option("--seconds", type=float, default=1.5, show_default=True, help="Of each repeat.")
+@click.option("--repeats", type=int, default=3, show_default=True, help="Of each stage.")
+@output_options
+def bench(  # noqa: PLR0917 - click passes options by name
+    store: str,
+    split: str | None,
+    batch_size: int,
+    crop: int | None,
+    seq_len: int | None,
+    raw: str | None,
+    seconds: float,
+    repeats: int,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Measure how fast STORE is read on this machine, stage by stage, and say which one binds.
+
+    Disk (nothing in memory), page cache, decoding, batches, handing over, all of it with a worker per CPU; beside what
+    the disk, memory and the bare decoder can do. --raw shows what the same loop gets from the raw folder.
+
+    \b
+    Example:
+      packer bench out.lmdb --crop 224 --raw imagefolder/
+    """
+    from packer.measure.bench import bench as measured
+    from packer.measure.trial import Loop
+    from packer_reader.arguments import whole
+    from packer_reader.errors import UsageError
+
+    whole("--repeats", repeats, 1, 100)
+    if not 0.01 <= seconds <= 1e6:
+        raise UsageError(f"--seconds is {seconds!r}, it must be from 0.01 to a million")
+    loop = Loop(store, split, batch_size, crop, seq_len, 0.0, seconds, repeats)
+    steps = Steps(quiet=quiet or as_json)
+    found = measured(loop, raw, lambda stage, total: steps.begin(f"measuring {stage}", total))
+    click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

@@ -1,0 +1,210 @@
+"""How fast a store is read, stage by stage, against what the machine can do; and the raw folder beside it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from packer.measure.settings import Setting
+from packer.measure.stages import raw_files
+from packer.measure.trial import in_a_process
+from packer_reader.machine import free_memory, usable_cpus
+from packer_reader.sizes import format_bytes
+from packer_reader.stores.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from packer.measure.trial import Loop
+
+__all__ = ["Benched", "Stage", "bench"]
+
+_SOME = 10
+"""Reads or faults a second that are worth a line."""
+Binds = Literal["disk", "page cache", "decode", "transport"]
+
+_SAYS: dict[Binds, str] = {
+    "disk": "the disk binds: the store is larger than the memory that may hold it, so that every epoch reads it; store "
+    "smaller samples (--resize, --encode jpg), or add memory",
+    "page cache": "finding and checking samples binds: store larger samples, or give more CPUs",
+    "decode": "decoding binds: store smaller images (--resize) or raw ones (--encode raw), or give more CPUs",
+    "transport": "handing batches to the trainer binds: take larger batches, or smaller crops",
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of reading."""
+
+    name: str
+    rate: float
+    """Samples a second: median of the repeats."""
+    low: float
+    high: float
+    bytes: float
+    """Bytes of a sample that go through it."""
+    limit: str
+    """What it is compared with."""
+    share: float | None
+    """Of the limit; None where there is none."""
+    reads: float = 0.0
+    """Reads a second that the disk was asked for; 0 where nothing was read, or the system does not say."""
+    read_bytes: float = 0.0
+    """Mean size of a read, in bytes."""
+    faults: float = 0.0
+    """Major faults a second: pages of mapped files that had to be read first."""
+    busy: float = 0.0
+    """Share of all CPUs."""
+
+
+@dataclass(frozen=True)
+class Benched:
+    """What `packer bench` found."""
+
+    loop: Loop
+    cpus: int
+    fits: bool
+    """Whether memory can hold the store."""
+    limits: dict[str, float | None]
+    """`disk` and `copied` in bytes a second, `decoded` in images a second by all CPUs, where the store has any."""
+    stages: tuple[Stage, ...]
+    binds: Binds
+    raw: tuple[Stage, ...] = ()
+    """The raw folder, cold and warm."""
+
+    def stage(self, name: str) -> Stage | None:
+        """The stage of this name."""
+        return next((one for one in (*self.stages, *self.raw) if one.name == name), None)
+
+    @property
+    def speedups(self) -> dict[str, float]:
+        """How many times as fast the store is read as the raw folder: `cold` and `warm`."""
+        pairs = {"cold": ("first epoch, cold", "raw folder, cold"), "warm": ("end to end", "raw folder, warm")}
+        found = {name: (self.stage(ours), self.stage(theirs)) for name, (ours, theirs) in pairs.items()}
+        return {name: one.rate / other.rate for name, (one, other) in found.items() if one and other}
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return asdict(self) | {"says": _SAYS[self.binds], "speedups": self.speedups}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        limits = self.limits
+        decoded = f", {limits['decoded']:,.0f} images/s decoded by the bare library" if limits["decoded"] else ""
+        copied = f"memory copied at {_speed(limits['copied'])}"
+        lines = [
+            f"machine   {self.cpus} CPUs; disk {_speed(limits['disk'])} in sequence, {copied}{decoded}",
+            "",
+            "stage                samples/s   of repeats               MB/s  CPU   share of what could be",
+        ]
+        for one in (*self.stages, *self.raw):
+            share = "" if one.share is None else f"{one.share:4.0%} of {one.limit}"
+            spread, speed = f"{one.low:,.0f} to {one.high:,.0f}", one.rate * one.bytes / 1e6
+            lines.append(
+                f"{one.name:18} {one.rate:11,.0f}   {spread:22} {speed:6,.0f} {one.busy:4.0%}   {share}".rstrip()
+            )
+        from_disk = [one for one in (*self.stages, *self.raw) if one.reads >= _SOME or one.faults >= _SOME]
+        lines += ["", *(_io(one) for one in from_disk)] if from_disk else []
+        lines += ["", f"* {_SAYS[self.binds]}"]
+        lines += [f"  {name}: {times:.1f} times as fast as the raw folder" for name, times in self.speedups.items()]
+        return lines
+
+
+def _speed(rate: float | None) -> str:
+    return f"{format_bytes(round(rate or 0))}/s"
+
+
+def _io(one: Stage) -> str:
+    reads = f"{one.reads:,.0f} reads/s of {format_bytes(round(one.read_bytes))}, " if one.reads else ""
+    return f"{one.name}: {reads}{one.faults:,.0f} major faults/s"
+
+
+def bench(loop: Loop, raw: str | None, heard: Callable[[str, int], None]) -> Benched:
+    """Measure the stages one after the other, each in a process of its own.
+
+    Args:
+        loop: what is read.
+        raw: the folder that the store was made from; None leaves it out.
+        heard: told of each stage before it is measured, and how many there are.
+
+    Raises:
+        PackerError: the store cannot be read so.
+    """
+    loop.data(Setting(0))  # what is wrong is said before anything is measured
+    if raw is not None:
+        raw_files(raw)
+    store, cpus = open_store(loop.store, loop.split), usable_cpus()
+    stored = store.manifest.bytes / max(1, len(store))
+    picture = next((field for field in store.manifest.fields if field.kind == "image"), None)
+    fits = store.manifest.bytes <= free_memory() // 2
+    encoded = replace(loop, decode="bytes", crop=None) if loop.seq_len is None else loop
+    alone, together = Setting(0, cpus), Setting(cpus)
+
+    total = 7 + (picture is not None) + 2 * (raw is not None)
+
+    def run(name: str, what: Any, loop: Loop, setting: Setting, **more: Any) -> dict[str, Any]:
+        heard(name, total)
+        return in_a_process(what, loop, setting, **more)
+
+    limits = run("limits", "limits", loop, alone)
+    cold = run("disk", "loop", replace(encoded, cold=True), Setting(0))
+    stages = [_stage("disk, cold", cold, stored, "the sequential read", limits["disk"])]
+    warm = run("page cache", "loop", replace(encoded, warm=fits), Setting(0))
+    stages.append(_stage("page cache", warm, stored, "a memory copy", limits["copied"]))
+    if picture is not None:
+        decoded = run("decode", "decode", loop, alone)
+        bare = (limits["decoded"] or 0.0) * stored
+        stages.append(_stage("decode", decoded, stored, "the bare library", bare or None))
+    batch = run("batch", "loop", replace(loop, warm=fits), alone)
+    in_decode = stages[-1].rate * stored if picture is not None else limits["copied"]
+    stages.append(_stage("batch", batch, stored, "decoding" if picture is not None else "a memory copy", in_decode))
+    handed = run("transport", "handover", loop, together)
+    stages.append(_stage("transport", handed, handed["bytes"], "", None))
+    end = run("end to end", "loop", replace(loop, warm=fits), together)
+    slowest = min(one.rate for one in stages[2:])
+    stages.append(_stage("end to end", end, stored, "its slowest stage", slowest * stored))
+    first = run("first epoch", "loop", replace(loop, cold=True), together)
+    stages.append(_stage("first epoch, cold", first, stored, "end to end", stages[-1].rate * stored))
+    found = list[Stage]()
+    if raw is not None:
+        began = run("raw folder, cold", "raw", replace(loop, cold=True), together, folder=raw, known=None)
+        known = max(began["samples"], 4 * loop.batch_size)
+        again = run("raw folder, warm", "raw", loop, together, folder=raw, known=known)
+        found = [
+            _stage(f"raw folder, {name}", one, one["bytes"], "", None)
+            for name, one in (("cold", began), ("warm", again))
+        ]
+    return Benched(loop, cpus, fits, limits, tuple(stages), _binds(stages, cpus, fits=fits), tuple(found))
+
+
+def _stage(name: str, found: dict[str, Any], size: float, limit: str, most: float | None) -> Stage:
+    """A stage from what was measured; `most` bytes a second is what it could have been."""
+    rates, seconds = found["rates"], max(found.get("seconds", 0.0), 1e-9)
+    rate, requests = statistics.median(rates), found.get("requests", 0)
+    return Stage(
+        name,
+        rate,
+        min(rates),
+        max(rates),
+        size,
+        limit,
+        rate * size / most if most else None,
+        reads=requests / seconds,
+        read_bytes=found.get("requested", 0) / requests if requests else 0.0,
+        faults=found.get("faults", 0) / seconds,
+        busy=found.get("busy", 1.0),
+    )
+
+
+def _binds(stages: list[Stage], cpus: int, *, fits: bool) -> Binds:
+    """The slowest stage, when all CPUs do what one process did."""
+    rates = {one.name: one.rate for one in stages}
+    found: dict[Binds, float] = {
+        "page cache": cpus * rates["page cache"],
+        "decode": rates.get("decode", rates["batch"]),
+        "transport": rates["transport"],
+    }
+    if not fits:
+        found["disk"] = rates["disk, cold"]
+    return min(found, key=lambda name: found[name])

@@ -1,0 +1,145 @@
+"""Promises of `packer bench`: stages apart, limits of the same run, what binds, and the raw folder beside it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from packer import Job, Recipe, build, tokenized
+from packer.measure.bench import bench
+from packer.measure.counters import used
+from packer.measure.limits import copy_rate, decode_rate, disk_rate
+from packer.measure.meter import Finished, Meter
+from packer.measure.trial import Loop
+from packer_reader.errors import BatchError, SourceError
+from tests.conftest import make_photos
+from tests.text.documents import built, words, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+STAGES = "disk, cold", "page cache", "decode", "batch", "transport", "end to end", "first epoch, cold"
+QUICK = ["--batch-size", 8, "--seconds", 0.03, "--repeats", 2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"), 60)
+
+
+@pytest.fixture(scope="module")
+def photo_store(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("bench") / "o"
+    build(str(folder), str(out), Recipe(resize=(32,), fit="crop"), Job(workers=1))
+    return out
+
+
+def test_bench_measures_all_stages(run: Callable[..., Any], photo_store: Path, folder: Path) -> None:
+    found = json.loads(run("bench", photo_store, "--crop", 24, "--raw", folder, *QUICK, "--json").stdout)
+    rates = {stage["name"]: stage["rate"] for stage in found["stages"]}
+    assert tuple(rates) == STAGES
+    assert all(rate > 0 for rate in rates.values())
+    assert all(stage["low"] <= stage["rate"] <= stage["high"] for stage in found["stages"])
+    assert found["limits"]["copied"] > found["limits"]["disk"] > 0
+    assert found["limits"]["decoded"] > 0
+    assert [stage["name"] for stage in found["raw"]] == ["raw folder, cold", "raw folder, warm"]
+    assert found["speedups"].keys() == {"cold", "warm"}
+    assert found["speedups"]["warm"] == pytest.approx(rates["end to end"] / found["raw"][1]["rate"])
+    assert found["binds"] in {"page cache", "decode", "transport"}
+    transport = next(stage for stage in found["stages"] if stage["name"] == "transport")
+    assert transport["bytes"] == 24 * 24 * 3 + 8  # of the pixels and the label
+
+
+@pytest.mark.slow
+def test_bench_of_text_has_no_decoding(run: Callable[..., Any], tmp_path: Path) -> None:
+    built(write(tmp_path / "d.jsonl", words(300)), tmp_path / "o", tokenized())
+    done = run("bench", tmp_path / "o", "--seq-len", 64, *QUICK)
+    lines = done.stdout.splitlines()
+    assert not [line for line in lines if line.startswith("decode")]
+    assert [line for line in lines if line.startswith("page cache")]
+    assert [line for line in lines if line.startswith("* ")]
+    assert "measuring limits (1 of 7) ..." in done.stderr
+    assert "measuring disk (2 of 7, about " in done.stderr
+
+
+def test_what_cannot_be_measured_is_said(
+    folder: Path, photo_store: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    loop = Loop(str(photo_store), None, 8, None, None, 0.0, 0.02, 1)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(SourceError, match="holds no images as files"):
+        bench(loop, str(tmp_path / "none"), lambda *_: None)
+    build(str(folder), str(tmp_path / "o"), Recipe(), Job(workers=1))
+    with pytest.raises(BatchError, match="differ in size"):
+        bench(Loop(str(tmp_path / "o"), None, 8, None, None, 0.0, 0.02, 1), None, lambda *_: None)
+    assert "--seconds is 0" in run("bench", photo_store, "--seconds", 0, exit_code=2).stderr
+
+
+class Clock:
+    """Time that passes when the loop says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_meter_counts_waiting_and_work_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    meter = Meter(10.0, 2, len, ahead=1)
+
+    def batches() -> Any:
+        while True:
+            clock.now += 1.0
+            yield [0] * 5
+
+    def train() -> None:
+        for _ in meter.epoch(batches()):
+            clock.now += 3.0
+
+    with pytest.raises(Finished):
+        train()
+    found = meter.found(1.0)
+    assert found["rates"] == [15 / 12, 15 / 12]  # three steps of 4 s are the first to fill 10
+    assert found["stalled"] == pytest.approx(0.25)
+    assert found["first"] == 1.0
+    assert found["samples"] == 30
+
+
+def test_the_first_batch_of_an_epoch_counts_only_when_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+
+    def batches() -> Any:
+        clock.now += 50.0  # workers start
+        for _ in range(3):
+            clock.now += 1.0
+            yield [0]
+
+    meter = Meter(1000.0, 1, len, ahead=0)
+    for _ in range(3):
+        for _ in meter.epoch(batches()):
+            pass
+    assert meter.found(1.0)["rates"] == [1.0]
+    cold = Meter(1000.0, 1, len, ahead=None)
+    for _ in cold.epoch(batches()):
+        pass
+    assert cold.found(1.0)["rates"] == [3 / 53]
+
+
+def test_limits_are_those_of_the_machine(folder: Path) -> None:
+    files = sorted(folder.rglob("*.jpg"))
+    assert 0 < disk_rate(files, 1.0) < 1e12
+    assert disk_rate([], 1.0) == disk_rate([folder / "gone"], 1.0) == 0.0
+    assert 1e8 < copy_rate() < 1e12
+    blobs = [path.read_bytes() for path in files]
+    assert decode_rate(blobs, "jpg", 0.05) > 100
+    before = used(files[0])
+    assert vars(used(files[0]) - before).keys() == vars(before).keys()
+    assert all(value >= 0 for value in vars(used(files[0]) - before).values())
