@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
-from packer.cli.options import output_options
+from packer.cli.options import any_given, output_options
 
 if TYPE_CHECKING:
     from packer_reader.stores.base import Store
 
 __all__ = ["inspect"]
-
-
-def _given(*names: str) -> bool:
-    """Whether one of these options stands on the command line."""
-    context = click.get_current_context()
-    return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in names)
 
 
 @click.command()
@@ -88,7 +81,7 @@ def inspect(  # noqa: PLR0917 - click passes options by name
     """
     if sum(one is not None for one in (sample, samples, other, batch)) > 1:
         raise click.UsageError("--sample, --samples, --diff and --batch are asked for one at a time")
-    if batch is None and _given("batch_size", "rank", "world_size", "seed", "shuffle_buffer", "start"):
+    if batch is None and any_given("batch_size", "rank", "world_size", "seed", "shuffle_buffer", "start"):
         raise click.UsageError("options of a run are about a batch: give --batch EPOCH:STEP too")
     if out is not None and batch is None and samples is None:
         raise click.UsageError("-o draws samples: give --samples N or --batch EPOCH:STEP too")

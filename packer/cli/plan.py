@@ -80,14 +80,14 @@ def plan(
         classes=options["classes"],
         watcher=progress,
     )
-    given = _given()
+    given = _typed()
     found = preview(paths, make_recipes("tar", size, options), job, look=look, sized="--size" in given)
     progress.close()
     found = replace(found, command=_command(paths, given, found.suggestions))
     click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
 
 
-def _given() -> list[str]:
+def _typed() -> list[str]:
     """The options of a build on the command line, as they were typed."""
     context, words = click.get_current_context(), list[str]()
     for option in context.command.params:

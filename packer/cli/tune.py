@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer.cli.options import output_options
+from packer.cli.options import any_given, output_options
 from packer.cli.progress import Steps
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = ["tune"]
 @click.option(
     "--step-ms", type=float, default=0.0, metavar="MS", help="Time of a training step that leaves the CPU alone."
 )
+@click.option("--script", metavar="'python train.py'", help="Run this training instead, with each setting.")
 @click.option("--seconds", type=float, default=1.0, show_default=True, help="Of each repeat.")
 @click.option("--repeats", type=int, default=3, show_default=True, help="Of each setting.")
 @click.option("--limit", type=float, default=150.0, show_default=True, help="Seconds for all settings.")
@@ -38,6 +39,7 @@ def tune(  # noqa: PLR0917 - click passes options by name
     crop: int | None,
     seq_len: int | None,
     step_ms: float,
+    script: str | None,
     seconds: float,
     repeats: int,
     limit: float,
@@ -49,17 +51,23 @@ def tune(  # noqa: PLR0917 - click passes options by name
     """Find the workers, threads and prefetch with which STORE is read fastest on this machine.
 
     Each setting runs in a process of its own, none whose memory would be over half of what is free. Chosen is the one
-    with the fewest workers that comes within 5 % of the best.
+    with the fewest workers that comes within 5 % of the best. A script is any Python program that reads STORE through a
+    DataLoader over a StreamDataset: these get each setting's arguments in place of their own, its first loop is
+    measured, and then it ends.
 
     \b
     Example:
       packer tune out.lmdb --crop 224 --step-ms 120 -o tune.png
+      packer tune out.lmdb --script 'python train.py --lr 0.1'
     """
+    from packer.measure.script import program_of
     from packer.measure.trial import Loop
     from packer.measure.tune import tune as sweep
     from packer_reader.arguments import whole
     from packer_reader.errors import UsageError
 
+    if script is not None and any_given("batch_size", "crop", "seq_len", "step_ms", "split"):
+        raise UsageError("--script has its own loop: leave out --batch-size, --crop, --seq-len, --step-ms and --split")
     whole("--repeats", repeats, 1, 100)
     for name, value, least in (("--step-ms", step_ms, 0.0), ("--seconds", seconds, 0.01), ("--limit", limit, 0.0)):
         if not least <= value <= 1e6:
@@ -73,7 +81,8 @@ def tune(  # noqa: PLR0917 - click passes options by name
 
     if out is not None and Path(out).suffix.lower() not in {".png", ".pdf", ".svg"}:
         raise UsageError(f"{out!r} is no picture's name: end it in .png, .pdf or .svg")
-    found = sweep(loop, limit, heard)
+    program = None if script is None else program_of(script)
+    found = sweep(loop, limit, heard, program)
     if out is not None:
         from packer.measure.plot import plot
 

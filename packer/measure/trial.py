@@ -22,6 +22,7 @@ from packer_reader.warm import warm as read_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from packer_reader.view import Decode
 
@@ -29,6 +30,7 @@ __all__ = ["Loop", "answer_of", "in_a_process", "main", "measure"]
 
 _TRIAL = 60
 """Seconds that a trial may take beside its repeats: torch is loaded by each."""
+_WAY_OUT = "free memory, or lower --batch-size"
 
 
 @dataclass(frozen=True)
@@ -120,14 +122,18 @@ def in_a_process(what: What, loop: Loop, setting: Setting, **more: Any) -> dict[
     return answer_of(command, json.dumps(asked), f"a trial with {setting}", limit)
 
 
-def answer_of(command: Sequence[str], asked: str, what: str, limit: float) -> dict[str, Any]:
-    """What a measuring process says on standard output.
+def answer_of(
+    command: Sequence[str], asked: str, what: str, limit: float, *, answer: Path | None = None, way_out: str = _WAY_OUT
+) -> dict[str, Any]:
+    """What a measuring process says on standard output, or in a file.
 
     Args:
         command: that starts it.
         asked: its standard input.
         what: it is, in words.
         limit: seconds until it is given up.
+        answer: the file; None for standard output.
+        way_out: what to do when it fails.
 
     Raises:
         PackerError: what the process could not do.
@@ -136,11 +142,11 @@ def answer_of(command: Sequence[str], asked: str, what: str, limit: float) -> di
     try:
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
-        raise WorkerError(f"{what} did not end in {limit:.0f} s: lower --batch-size") from None
+        raise WorkerError(f"{what} did not end in {limit:.0f} s: {way_out}") from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
-        raise WorkerError(f"{what} ended by itself ({last}): free memory, or lower --batch-size")
-    found: dict[str, Any] = json.loads(done.stdout)
+        raise WorkerError(f"{what} ended by itself ({last}): {way_out}")
+    found: dict[str, Any] = json.loads(done.stdout if answer is None else answer.read_text())
     if "error" in found:
         error = PackerError(found["error"])
         error.exit_code = found["exit_code"]

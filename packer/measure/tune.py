@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from packer.measure.script import measure_script
 from packer.measure.settings import Measured, Setting, bottleneck, grid, knee, refinements
 from packer.measure.trial import in_a_process
 from packer_reader.errors import UsageError
@@ -13,7 +14,7 @@ from packer_reader.machine import free_memory, usable_cpus
 from packer_reader.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from packer.measure.settings import Binds
     from packer.measure.trial import Loop
@@ -43,11 +44,14 @@ class Tuned:
     """Settings that were not measured, by the reason."""
     chosen: Measured
     binds: Binds
+    script: Sequence[str] | None = None
+    """The program that was run, where it was one."""
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
         return {
             "loop": asdict(self.loop),
+            "script": list(self.script) if self.script else None,
             "measured": [one.to_json() for one in self.measured],
             "left_out": {reason: [asdict(one) for one in settings] for reason, settings in self.left_out.items()},
             "chosen": self.chosen.to_json(),
@@ -59,7 +63,7 @@ class Tuned:
     def lines_to_paste(self) -> list[str]:
         """The data set and the loader with the chosen setting, as Python."""
         one, loop = self.chosen.setting, self.loop
-        parts = [repr(loop.store), f"batch_size={loop.batch_size}"]
+        parts = [repr(loop.store), f"batch_size={loop.batch_size}"] if self.script is None else ["..."]
         parts += [f"split={loop.split!r}"] if loop.split is not None else []
         parts += [f"crop=RandomResizedCrop({loop.crop})"] if loop.crop is not None else []
         parts += [f"seq_len={loop.seq_len}"] if loop.seq_len is not None else []
@@ -91,18 +95,19 @@ class Tuned:
         return [*lines, "", f"* {_SAYS[self.binds]}", "", *self.lines_to_paste()]
 
 
-def tune(loop: Loop, limit: float, heard: Callable[[Setting, int], None]) -> Tuned:
+def tune(loop: Loop, limit: float, heard: Callable[[Setting, int], None], script: Sequence[str] | None = None) -> Tuned:
     """Try workers and threads, then what else may matter around the best of them, for so long.
 
     Args:
         loop: what is run with each.
         limit: seconds that the whole may take, the last trial apart.
         heard: told of each setting before it is tried, and how many there will be.
+        script: a program of `program_of` that is run instead of a loop of ours.
 
     Raises:
         PackerError: the store cannot be read so.
     """
-    if len(loop.data(Setting(0))) < _BATCHES:
+    if script is None and len(loop.data(Setting(0))) < _BATCHES:
         raise UsageError(f"an epoch has under {_BATCHES} batches of {loop.batch_size}: give a smaller --batch-size")
     ends = time.monotonic() + limit
     most = free_memory() // 2
@@ -111,16 +116,25 @@ def tune(loop: Loop, limit: float, heard: Callable[[Setting, int], None]) -> Tun
     first = grid(usable_cpus())
     total = len(first) + len(refinements(Setting(1), _STARTS, pinned=_has_cuda()))
 
+    too_large = f"over half of the free memory ({format_bytes(most)})"
+
     def attempt(setting: Setting) -> None:
-        predicted = loop.data(setting).memory(setting.workers, setting.prefetch)
-        reason = f"over half of the free memory ({format_bytes(most)})" if predicted > most else ""
+        predicted = 0 if script else loop.data(setting).memory(setting.workers, setting.prefetch)
+        reason = too_large if predicted > most else ""
         if not reason and time.monotonic() > ends and measured:
             reason = "for want of time (--limit)"
         if reason:
             left_out.setdefault(reason, []).append(setting)
             return
         heard(setting, total)
-        found = in_a_process("loop", loop, setting)
+        if script:
+            found = measure_script(script, setting, loop.seconds, loop.repeats)
+            if "too_large" in found:
+                left_out.setdefault(too_large, []).append(setting)
+                return
+            predicted = found["predicted"]
+        else:
+            found = in_a_process("loop", loop, setting)
         kept = {name: found[name] for name in ("stalled", "busy", "from_disk", "first", "peak")}
         measured.append(Measured(setting, tuple(found["rates"]), predicted=predicted, **kept))
 
@@ -131,7 +145,7 @@ def tune(loop: Loop, limit: float, heard: Callable[[Setting, int], None]) -> Tun
     for setting in refinements(knee(measured).setting, _STARTS, pinned=_has_cuda()):
         attempt(setting)
     chosen = knee(measured)
-    return Tuned(loop, tuple(measured), left_out, chosen, bottleneck(chosen, step=loop.step))
+    return Tuned(loop, tuple(measured), left_out, chosen, bottleneck(chosen, step=1.0 if script else loop.step), script)
 
 
 def _has_cuda() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,12 @@ from PIL import Image
 
 from packer import Job, Recipe, build, tokenized
 from packer.measure import tune as tuning
+from packer.measure.script import measure_script, program_of
 from packer.measure.settings import Measured, Setting, bottleneck, grid, knee, refinements
 from packer.measure.trial import Loop, measure
 from packer.measure.tune import tune
 from packer_reader import StreamDataset
-from packer_reader.errors import UsageError
+from packer_reader.errors import PackerError, UsageError, WorkerError
 from tests.conftest import make_serials
 from tests.text.documents import built, words, write
 
@@ -147,3 +149,101 @@ def test_what_cannot_be_measured_is_refused(
     done = run("tune", tar_store, *arguments, exit_code=code)
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+TRAIN = """
+import sys, time
+from torch.utils.data import DataLoader
+from packer_reader import StreamDataset, loader
+
+if __name__ == "__main__":
+    ds = StreamDataset(sys.argv[1], batch_size=4, threads=7)
+    batches = MAKE
+    assert batches.num_workers < 9
+    for epoch in range(1000):
+        for batch in batches:
+            assert len(batch["image"]) <= 4
+            time.sleep(0.004)
+    sys.exit("it went on to the end")
+"""
+LOADERS = {
+    "ours": "loader(ds, num_workers=9)",
+    "stock": "DataLoader(ds, None, num_workers=9, persistent_workers=True, prefetch_factor=5)",
+}
+
+
+def program(folder: Path, text: str = TRAIN, make: str = LOADERS["ours"]) -> Path:
+    (folder / "train.py").write_text(text.replace("MAKE", make))
+    return folder / "train.py"
+
+
+@pytest.mark.parametrize(
+    ("setting", "make"),
+    [
+        (Setting(0, 2), "ours"),
+        (Setting(2, 1, 3), "stock"),
+        pytest.param(Setting(1, start="forkserver"), "stock", marks=pytest.mark.slow),
+        pytest.param(Setting(1, start="spawn"), "ours", marks=pytest.mark.slow),
+    ],
+)
+def test_a_script_is_run_with_the_setting(setting: Setting, make: str, tar_store: Path, tmp_path: Path) -> None:
+    words = program_of(f"python {program(tmp_path, make=LOADERS[make])} {tar_store}")
+    words[0] = sys.executable
+    got = measure_script(words, setting, 0.05, 2)
+    assert len(got["rates"]) == 2
+    assert all(0 < rate <= 4 / 0.004 for rate in got["rates"])
+    assert got["predicted"] == StreamDataset(tar_store, batch_size=4, threads=setting.threads).memory(
+        setting.workers, setting.prefetch
+    )
+
+
+def test_a_module_is_run_as_well(tar_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    got = measure_script([sys.executable, "-m", "train", str(tar_store)], Setting(0), 0.02, 1)
+    assert len(got["rates"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("print(1)", PackerError, "read no batch of a StreamDataset"),
+        ("raise RuntimeError('my bug')", WorkerError, "my bug"),
+        (
+            "from packer_reader import open\nopen('gone')",
+            PackerError,
+            "the script ended with: store .*gone' ",
+        ),
+        (TRAIN.replace("range(1000)", "range(0)").replace("sys.exit", "print"), PackerError, "read no batch"),
+    ],
+)
+def test_a_script_that_trains_nothing_is_an_error(
+    text: str, kind: type[PackerError], message: str, tar_store: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=message):
+        measure_script([sys.executable, str(program(tmp_path, text)), str(tar_store)], Setting(0), 0.02, 1)
+
+
+def test_a_script_that_is_too_large_for_memory_is_not_run(tar_store: Path, tmp_path: Path) -> None:
+    words = [sys.executable, str(program(tmp_path)), str(tar_store)]
+    got = measure_script(words, Setting(1024, prefetch=1 << 20), 0.02, 1)
+    assert got.keys() == {"too_large"}
+    assert got["too_large"] > 1 << 40
+
+
+@pytest.mark.parametrize(
+    "command", ["", "bash train.sh", "python", "python -m", "python -c pass", "python gone.py", "python '"]
+)
+def test_what_is_no_python_program_is_refused(command: str) -> None:
+    with pytest.raises(UsageError, match="--script"):
+        program_of(command)
+
+
+@pytest.mark.slow
+def test_tune_finds_a_setting_for_a_script(run: Callable[..., Any], tar_store: Path, tmp_path: Path) -> None:
+    script = f"python {program(tmp_path)} {tar_store}"
+    options = ["--seconds", 0.1, "--repeats", 2, "--limit", 20]
+    answer = json.loads(run("tune", tar_store, "--script", script, *options, "--json").stdout)
+    assert answer["binds"] in {"trainer", "cpu", "transport"}
+    assert answer["lines"][0].startswith("ds = StreamDataset(...")
+    assert answer["script"][1:] == script.split()[1:]
