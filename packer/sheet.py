@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from packer_reader.format.fields import FieldSpec
     from packer_reader.stores.base import Store
 
-__all__ = ["contact_sheet", "save_sheet"]
+__all__ = ["can_draw", "contact_sheet", "save_sheet", "spread"]
 
 _CELL, _TEXT, _GAP = 160, 26, 6
 """Pixels: side of a picture, height of the two lines under it, space between."""
@@ -32,6 +32,17 @@ _PAGE, _COLUMNS, _LINE = 320, 50, 12
 """Of a cell of text: pixels of its width, letters of a line, pixels of its height."""
 _COLOURS = 0.5
 """Share of a label's colour over the image."""
+
+
+def spread(total: int, count: int) -> list[int]:
+    """Numbers of so many samples, from the first to the last; all where there are no more."""
+    count = min(count, total)
+    return [place * (total - 1) // max(1, count - 1) for place in range(count)]
+
+
+def can_draw(store: Store) -> bool:
+    """Whether a store has something to draw: images, or text."""
+    return any(field.kind == "image" for field in store.manifest.fields) or store.manifest.fields[0].kind == "tokens"
 
 
 def contact_sheet(store: Store, numbers: Sequence[int], text_of: Callable[[Any], str] | None = None) -> Image.Image:

@@ -138,13 +138,8 @@ MAY_IMPORT = {
         "packer.whereabouts",
     },
     "packer.gather": SHARED | {"packer.plan", "packer.sources.refs"},
-    "packer.measure": {
-        "packer.measure",
-        "packer_reader",
-        "packer_reader.machine",
-        "packer_reader.errors",
-        "packer_reader.sizes",
-    },
+    "packer.measure": READER | {"packer.measure", "packer.sources.walk", "packer_reader", "packer_reader.view"},
+    "packer.page": SHARED | {"packer_reader"},
     "packer.drive": SHARED
     | {"packer.checksum", "packer.unit", "packer.whereabouts", "packer.work", "packer.output.journal"},
     "packer.sheet": SHARED,
@@ -156,6 +151,7 @@ MAY_IMPORT = {
 
 HOMES = {
     "matplotlib": ("packer.measure.plot",),
+    "jinja2": ("packer.page.render",),
     "click": ("packer.cli",),
     "tqdm": ("packer.cli.progress", "packer_reader.warm"),
     "tarfile": ("packer.sources.archive", "packer_reader.check"),
@@ -171,7 +167,7 @@ HOMES = {
     "simplejpeg": ("packer_reader.decode", "packer_reader.jpeg", "packer.transforms.decode", "packer.transforms.jpeg",
                    "packer.transforms.encode", "packer.measure.limits"),
     "PIL": ("packer.transforms.decode", "packer.transforms.jpeg", "packer.transforms.picture", "packer_reader.fill",
-            "packer.sheet", "packer.transforms.masks"),
+            "packer.sheet", "packer.transforms.masks", "packer.measure.stages", "packer.page.render"),
     "cv2": ("packer.transforms", "packer.runners.processes", "packer.measure.limits"),
     "torch": ("packer_reader.opencv", "packer_reader.resize", "packer_reader.batch", "packer_reader.epoch",
               "packer_reader.ranks",
@@ -180,7 +176,7 @@ HOMES = {
               "packer_reader.sender", "packer_reader.packed", "packer_reader.boxes",
               "packer_reader.device", "packer.runners.processes",
               "packer_reader.ragged", "packer_reader.tokens", "packer_reader.together",
-              "packer.measure.tune"),
+              "packer.measure.tune", "packer.measure.script", "packer.measure.stages"),
     "tokenizers": ("packer.tokens.tokenizer", "packer.tokens.train"),
     "sentencepiece": ("packer.tokens.tokenizer",),
     "zstandard": ("packer.sources.unpack",),

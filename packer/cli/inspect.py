@@ -85,11 +85,14 @@ def inspect(  # noqa: PLR0917 - click passes options by name
         raise click.UsageError("options of a run are about a batch: give --batch EPOCH:STEP too")
     if out is not None and batch is None and samples is None:
         raise click.UsageError("-o draws samples: give --samples N or --batch EPOCH:STEP too")
+    from packer_reader.arguments import whole
     from packer_reader.stores.open import open_store
 
     if samples is not None:
+        from packer.sheet import spread
+
         opened = open_store(store, split)
-        _show(opened, _spread(len(opened), samples), out, as_json=as_json)
+        _show(opened, spread(len(opened), whole("--samples", samples, 1, 1024)), out, as_json=as_json)
         return
     if other is not None:
         from packer_reader.diff import compare_stores, difference_lines
@@ -123,14 +126,6 @@ def inspect(  # noqa: PLR0917 - click passes options by name
         block=block,
     )
     _show(opened, numbers.tolist(), out, as_json=as_json)
-
-
-def _spread(total: int, count: int) -> list[int]:
-    """Numbers of so many samples, from the first to the last; all where there are no more."""
-    from packer_reader.arguments import whole
-
-    count = min(whole("--samples", count, 1, 1024), total)
-    return [place * (total - 1) // max(1, count - 1) for place in range(count)]
 
 
 def _show(store: Store, numbers: list[int], out: str | None, *, as_json: bool) -> None:

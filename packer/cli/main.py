@@ -21,6 +21,7 @@ COMMANDS = {
     "plan": "packer.cli.plan",
     "inspect": "packer.cli.inspect",
     "verify": "packer.cli.verify",
+    "report": "packer.cli.report",
     "bench": "packer.cli.bench",
     "tune": "packer.cli.tune",
     "export": "packer.cli.export",
