@@ -16,7 +16,7 @@ from packer_reader.format.array import ARRAY_HEADER
 from packer_reader.format.tar import member_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from packer.recipe import Recipe
     from packer.sample import Ref
@@ -51,13 +51,14 @@ class Tried:
         return sum(self.sizes) / len(self.sizes) if self.sizes else 0.0
 
 
-def try_samples(jobs: Sequence[SplitJob], count: int) -> Tried:
-    """Convert up to `count` samples, spread by the seed, in memory."""
+def try_samples(jobs: Sequence[SplitJob], count: int, heard: Callable[[int], None] = lambda _: None) -> Tried:
+    """Convert up to `count` samples, spread by the seed, in memory; `heard` is told of each."""
     job = jobs[0]
     plan = Plan(job.count, job.recipe.seed, count)
     sizes, problems, times = list[int](), list[Problem](), list[float]()
     for ref in some_refs(job, plan.refs(0)) if job.count else []:
         started = time.perf_counter()
+        heard(1)
         try:
             stored = _stored_sizes(jobs, ref)
         except SampleError as error:

@@ -45,13 +45,19 @@ def can_draw(store: Store) -> bool:
     return any(field.kind == "image" for field in store.manifest.fields) or store.manifest.fields[0].kind == "tokens"
 
 
-def contact_sheet(store: Store, numbers: Sequence[int], text_of: Callable[[Any], str] | None = None) -> Image.Image:
+def contact_sheet(
+    store: Store,
+    numbers: Sequence[int],
+    text_of: Callable[[Any], str] | None = None,
+    heard: Callable[[int], None] = lambda _: None,
+) -> Image.Image:
     """Draw samples in rows, each with its number, class and source below.
 
     Args:
         store: whose samples.
         numbers: of the samples.
         text_of: the text of tokens, int (n,); with a store of text.
+        heard: told how many samples are done since it was told last.
 
     Raises:
         UsageError: the store has no images and no text, or there are too many samples for a sheet.
@@ -72,6 +78,7 @@ def contact_sheet(store: Store, numbers: Sequence[int], text_of: Callable[[Any],
     for place, number in enumerate(numbers):
         left, top = _GAP + place % columns * step[0], _GAP + place // columns * step[1]
         sample = store[number]
+        heard(1)
         if image is not None:
             picture = _picture(image, fields, sample, int(store.manifest.recipe.get("ignore_label", 255)))
         else:

@@ -11,21 +11,30 @@ import numpy.typing as npt
 from packer_reader.format.names import line_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from packer_reader.stores.base import Store
 
 __all__ = ["compare_stores", "difference_lines"]
 
 Words = npt.NDArray[np.uint64]
 
+_TOLD = 1 << 16
+"""Samples between two words of progress."""
 _SHOWN = 10
 """Names of each kind that are listed."""
 
 
-def compare_stores(one: Store, other: Store) -> dict[str, Any]:
+def compare_stores(one: Store, other: Store, heard: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
     """The differences in one JSON object.
 
     Samples are the same where they have one source name, stored fields with equal CRC-32 and equal labels. Names are
     compared by 64 bits of their hash.
+
+    Args:
+        one: a store.
+        other: the other one.
+        heard: told how many names have been read since it was told last.
 
     Returns:
         `same` (whether both hold the same samples in the same order, by their content digests); `recipe`, `versions`
@@ -43,7 +52,7 @@ def compare_stores(one: Store, other: Store) -> dict[str, Any]:
         "versions": _pairs(a.versions, b.versions),
         "fields": _pairs(*fields),
         "classes": {"only_first": sorted(classes[0] - classes[1]), "only_second": sorted(classes[1] - classes[0])},
-        "samples": _samples(one, other),
+        "samples": _samples(one, other, heard),
     }
 
 
@@ -55,8 +64,8 @@ def _pairs(one: Any, other: Any) -> dict[str, list[Any]]:
     }
 
 
-def _samples(one: Store, other: Store) -> dict[str, Any] | None:
-    names = _hashes(one), _hashes(other)
+def _samples(one: Store, other: Store, heard: Callable[[int], None]) -> dict[str, Any] | None:
+    names = _hashes(one, heard), _hashes(other, heard)
     if any(len(np.unique(found)) < len(found) for found in names):
         return None  # sequences of several documents, or a store without names
     _, first, second = np.intersect1d(names[0], names[1], assume_unique=True, return_indices=True)
@@ -73,15 +82,18 @@ def _samples(one: Store, other: Store) -> dict[str, Any] | None:
     }
 
 
-def _hashes(store: Store) -> Words:
+def _hashes(store: Store, heard: Callable[[int], None]) -> Words:
     names = store.columns.strings("name")
 
-    def number(text: str) -> int:
+    def number(place: int) -> int:
+        if place % _TOLD == 0:
+            heard(min(_TOLD, len(store) - place))
+        text = names[place]
         return int.from_bytes(
             hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little"
         )
 
-    return np.fromiter((number(names[place]) for place in range(len(store))), np.uint64, len(store))
+    return np.fromiter(map(number, range(len(store))), np.uint64, len(store))
 
 
 def _contents(store: Store) -> Words:

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from packer.cli.options import output_options
+from packer.cli.progress import counting
+
 __all__ = ["export"]
 
 
@@ -15,8 +18,8 @@ __all__ = ["export"]
 @click.option("--to", "form", required=True, metavar="megatron|bin", help="Megatron's .bin and .idx, or one flat file.")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The file; of megatron without .bin and .idx.")
 @click.option("--split", metavar="NAME", help="Which store of a folder of splits.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
-def export(store: str, form: Any, output: str, split: str | None, as_json: bool) -> None:
+@output_options
+def export(store: str, form: Any, output: str, split: str | None, *, as_json: bool, quiet: bool) -> None:
     """Write the tokens of STORE for other trainers, documents in stored order, without padding.
 
     \b
@@ -26,7 +29,9 @@ def export(store: str, form: Any, output: str, split: str | None, as_json: bool)
     from packer.tokens.export import export_tokens
     from packer_reader.stores.open import open_store
 
-    files, documents, tokens = export_tokens(open_store(store, split), output, form)
+    opened = open_store(store, split)
+    with counting("writing", len(opened), quiet=quiet or as_json) as heard:
+        files, documents, tokens = export_tokens(opened, output, form, heard)
     if as_json:
         click.echo(json.dumps({"files": files, "documents": documents, "tokens": tokens}))
     else:

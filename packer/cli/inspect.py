@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer.cli.options import any_given, output_options
+from packer.cli.progress import counting
 
 if TYPE_CHECKING:
     from packer_reader.stores.base import Store
@@ -67,7 +68,7 @@ def inspect(  # noqa: PLR0917 - click passes options by name
     pad: bool,
     drop_last: bool,
     as_json: bool,
-    quiet: bool,  # noqa: ARG001 - every command has it
+    quiet: bool,
 ) -> None:
     """Print what STORE holds: fields, classes, statistics, what was skipped.
 
@@ -92,12 +93,20 @@ def inspect(  # noqa: PLR0917 - click passes options by name
         from packer.sheet import spread
 
         opened = open_store(store, split)
-        _show(opened, spread(len(opened), whole("--samples", samples, 1, 1024)), out, as_json=as_json)
+        _show(
+            opened,
+            spread(len(opened), whole("--samples", samples, 1, 1024)),
+            out,
+            as_json=as_json,
+            quiet=quiet or as_json,
+        )
         return
     if other is not None:
         from packer_reader.diff import compare_stores, difference_lines
 
-        found = compare_stores(open_store(store, split), open_store(other, split))
+        both = open_store(store, split), open_store(other, split)
+        with counting("comparing", sum(map(len, both)), quiet=quiet or as_json) as heard:
+            found = compare_stores(*both, heard)
         click.echo(json.dumps(found) if as_json else "\n".join(difference_lines(found)))
         return
     if batch is None:
@@ -125,10 +134,10 @@ def inspect(  # noqa: PLR0917 - click passes options by name
         lanes=lanes,
         block=block,
     )
-    _show(opened, numbers.tolist(), out, as_json=as_json)
+    _show(opened, numbers.tolist(), out, as_json=as_json, quiet=quiet or as_json)
 
 
-def _show(store: Store, numbers: list[int], out: str | None, *, as_json: bool) -> None:
+def _show(store: Store, numbers: list[int], out: str | None, *, as_json: bool, quiet: bool) -> None:
     """Print some samples, with the beginning of a text, and draw them where that is asked for."""
     import numpy as np
 
@@ -139,7 +148,8 @@ def _show(store: Store, numbers: list[int], out: str | None, *, as_json: bool) -
     if out is not None:
         from packer.sheet import contact_sheet, save_sheet
 
-        save_sheet(contact_sheet(store, numbers, shown), Path(out))
+        with counting("drawing", len(numbers), quiet=quiet) as heard:
+            save_sheet(contact_sheet(store, numbers, shown, heard), Path(out))
     found, lines = describe_batch(store, np.array(numbers)), batch_lines(store, np.array(numbers))
     if shown is not None:
         for sample in found["samples"]:

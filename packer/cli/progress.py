@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
-__all__ = ["Progress", "Steps"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Progress", "Steps", "counting"]
 
 _LINE_EVERY = 30.0
 """Seconds between two lines where stderr is no terminal."""
@@ -51,7 +56,7 @@ class Progress:
         now = time.monotonic()
         rate = self._bytes / max(1e-9, now - self._started) / 1e6
         if self._bar is not None:
-            if self._total:
+            if self._bytes:
                 self._bar.set_postfix_str(f"{rate:.1f} MB/s, {self._skipped} skipped", refresh=False)
             self._bar.update(samples)
         elif not self._quiet and now - self._said >= _LINE_EVERY:
@@ -61,9 +66,10 @@ class Progress:
                 return
             speed = self._done / (now - self._started)
             left = (self._total - self._done) / max(1e-9, speed)
+            source = f" {rate:.1f} MB/s, {self._skipped} skipped," if self._bytes else ""
             click.echo(
-                f"{self._what}: {self._done:,} of {self._total:,} samples, {speed:,.0f} samples/s, {rate:.1f} MB/s, "
-                f"{self._skipped} skipped, about {left:,.0f} s left",
+                f"{self._what}: {self._done:,} of {self._total:,} samples, {speed:,.0f} samples/s,{source} about "
+                f"{left:,.0f} s left",
                 err=True,
             )
 
@@ -78,6 +84,17 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+@contextmanager
+def counting(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Progress over so many samples; what is yielded takes how many more are done."""
+    progress = Progress(quiet=quiet)
+    progress.begin(what, total)
+    try:
+        yield lambda samples: progress.advance(samples, 0, 0)
+    finally:
+        progress.close()
 
 
 class Steps:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from packer.cli.options import output_options
+from packer.cli.progress import counting
 
 __all__ = ["report"]
 
@@ -39,8 +41,7 @@ def report(  # noqa: PLR0917 - click passes options by name
     Example:
       packer report out.lmdb -o report.html
     """
-    from packer.cli.progress import Steps
-    from packer.page.figures import figures
+    from packer.page.figures import figures, values_of
     from packer.page.render import render
     from packer.sheet import can_draw, contact_sheet, spread
     from packer.tokens.shown import text_of
@@ -50,13 +51,13 @@ def report(  # noqa: PLR0917 - click passes options by name
 
     count = whole("--samples", samples, 0, 1024)
     opened = [open_store(f) for f in store_folders(Path(store))] if split is None else [open_store(store, split)]
-    steps, found, sheets = Steps(quiet=quiet or as_json), [], []
+    found, sheets = list[dict[str, Any]](), list[Any]()
     for one in opened:
-        if len(opened) > 1:
-            steps.begin(f"looking at {one.path.name}", len(opened))
-        found.append(figures(one, batch_size, shuffle_buffer))
-        drawn = count and can_draw(one)
-        sheets.append(contact_sheet(one, spread(len(one), count), text_of(one)) if drawn else None)
+        with counting(f"counting {one.path.name}", values_of(one), quiet=quiet or as_json) as heard:
+            found.append(figures(one, batch_size, shuffle_buffer, heard))
+        drawn = spread(len(one), count) if count and can_draw(one) else []
+        with counting("drawing", len(drawn), quiet=quiet or as_json) as heard:
+            sheets.append(contact_sheet(one, drawn, text_of(one), heard) if drawn else None)
     page = render(Path(store).resolve().name, found, sheets)
     try:
         Path(out).write_text(page, encoding="utf-8")

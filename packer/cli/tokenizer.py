@@ -6,6 +6,8 @@ import json
 
 import click
 
+from packer.cli.options import output_options
+
 __all__ = ["tokenizer"]
 
 
@@ -32,8 +34,10 @@ def tokenizer() -> None:
     metavar="file|line|blank",
     help="What ends a document of a .txt file.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
-def train(files: tuple[str, ...], output: str, vocab: int, limit: str | None, as_json: bool, **text: str) -> None:
+@output_options
+def train(
+    files: tuple[str, ...], output: str, vocab: int, limit: str | None, *, as_json: bool, quiet: bool, **text: str
+) -> None:
     """Train a byte-level BPE tokenizer on FILES: the same bytes every time.
 
     \b
@@ -46,7 +50,7 @@ def train(files: tuple[str, ...], output: str, vocab: int, limit: str | None, as
 
     how = Text(field=text["text_field"], separator=text["doc_sep"], errors="replace", max_document=1 << 30)  # type: ignore[arg-type]
     size = parse_bytes(limit, "--limit") if limit else None
-    trained = train_tokenizer(files, output, vocab, how, limit=size)
+    trained = train_tokenizer(files, output, vocab, how, limit=size, quiet=quiet or as_json)
     if as_json:
         found = {"tokenizer": output, "vocabulary": trained.vocabulary, "documents": trained.documents}
         click.echo(json.dumps(found | {"bytes": trained.bytes, "skipped": trained.skipped, "problem": trained.problem}))

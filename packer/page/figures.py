@@ -9,7 +9,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from packer_reader import shuffle_quality
 from packer_reader.format.names import ERRORS, line_text
@@ -17,11 +16,11 @@ from packer_reader.sizes import format_bytes
 from packer_reader.summary import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from packer_reader.stores.base import Store
 
-__all__ = ["figures"]
+__all__ = ["figures", "values_of"]
 
 _BINS = 32
 _COLUMNS = {
@@ -40,13 +39,16 @@ _CHUNK = 1 << 20
 _SMALLEST_BUFFER = 64
 
 
-def figures(store: Store, batch_size: int, shuffle_buffer: str) -> dict[str, Any]:
+def figures(
+    store: Store, batch_size: int, shuffle_buffer: str, heard: Callable[[int], None] = lambda _: None
+) -> dict[str, Any]:
     """All that the page says, as one JSON object.
 
     Args:
         store: whose page.
         batch_size: that shuffling is judged for.
         shuffle_buffer: the one that is marked, as `StreamDataset` takes it.
+        heard: told how many values of columns were read since it was told last, of `values_of`.
 
     Raises:
         PackerError: the store is damaged, or an argument cannot be used.
@@ -55,7 +57,9 @@ def figures(store: Store, batch_size: int, shuffle_buffer: str) -> dict[str, Any
     return found | {
         "size": format_bytes(store.manifest.bytes),
         "classes": _classes(store),
-        "histograms": [_histogram(store, name, text) for name, text in _COLUMNS.items() if name in store.columns],
+        "histograms": [
+            _histogram(store, name, text, heard) for name, text in _COLUMNS.items() if name in store.columns
+        ],
         "skipped": _skipped(store),
         "shuffling": _shuffling(store, batch_size, shuffle_buffer),
     }
@@ -77,29 +81,23 @@ def _classes(store: Store) -> dict[str, Any] | None:
     }
 
 
-def _histogram(store: Store, name: str, caption: str) -> dict[str, Any]:
+def values_of(store: Store) -> int:
+    """How many values of columns a page is made of."""
+    return len(store) * sum(name in store.columns for name in _COLUMNS)
+
+
+def _histogram(store: Store, name: str, caption: str, heard: Callable[[int], None]) -> dict[str, Any]:
     """Counts of values between edges; the column is looked at in pieces, as it may be larger than memory."""
     column = store.columns.numbers(name)
-    low, high = _over(column, np.min, min), _over(column, np.max, max)
-    bins = min(_BINS, high - low + 1)
-    edges = np.linspace(low, high + 1, bins + 1)
-    counts = sum(np.histogram(part, edges)[0] for part in _parts(column))
-    return {
-        "name": name,
-        "caption": caption,
-        "low": low,
-        "high": high,
-        "edges": edges.tolist(),
-        "counts": np.asarray(counts).tolist(),
-    }
-
-
-def _parts(column: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    return (column[start : start + _CHUNK] for start in range(0, len(column), _CHUNK))
-
-
-def _over(column: npt.NDArray[Any], of_part: Any, of_all: Any) -> int:
-    return int(of_all(int(of_part(part)) for part in _parts(column)))
+    parts = [column[start : start + _CHUNK] for start in range(0, len(column), _CHUNK)]
+    low, high = min(int(part.min()) for part in parts), max(int(part.max()) for part in parts)
+    edges = np.linspace(low, high + 1, min(_BINS, high - low + 1) + 1)
+    counts = np.zeros(len(edges) - 1, np.int64)
+    for part in parts:
+        counts += np.histogram(part, edges)[0]
+        heard(len(part))
+    found = {"name": name, "caption": caption, "low": low, "high": high}
+    return found | {"edges": edges.tolist(), "counts": counts.tolist()}
 
 
 def _skipped(store: Store) -> list[dict[str, Any]]:

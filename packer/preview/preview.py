@@ -103,7 +103,8 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job, *, look: 
             SplitJob(recipe=each, codec=codec, extras=stored_as(listing.extras, codec), **same)
             for each, codec in zip(recipes, codecs, strict=True)
         ]
-        tried = try_samples(jobs, _TRIED)
+        job.watcher.begin("trying", min(_TRIED, len(refs)))
+        tried = try_samples(jobs, _TRIED, lambda samples: job.watcher.advance(samples, 0, 0))
         seen = survey(_look(jobs[0], listing, refs, splits, look), job.watcher)
         used = min(planned_workers(job.workers, recipe, refs))
         estimate = _estimate(recipe, refs, tried, used)

@@ -20,7 +20,7 @@ from packer_reader.decode import decode_field
 from packer_reader.errors import OutputError, UsageError, os_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from packer_reader.stores.base import Store
 
@@ -35,13 +35,16 @@ _CHUNK = 256
 _INT32 = 1 << 31
 
 
-def export_tokens(store: Store, out: str, form: Form) -> tuple[list[str], int, int]:
+def export_tokens(
+    store: Store, out: str, form: Form, heard: Callable[[int], None] = lambda _: None
+) -> tuple[list[str], int, int]:
     """Write the valid tokens of a store, in stored order.
 
     Args:
         store: of tokens.
         out: `bin`: the file; `megatron`: what `.bin` and `.idx` are put behind.
         form: which.
+        heard: told how many samples are done since it was told last.
 
     Returns:
         The files, documents and tokens. A document that was cut to fit sequences counts once for each piece.
@@ -65,9 +68,10 @@ def export_tokens(store: Store, out: str, form: Form) -> tuple[list[str], int, i
     lengths = [np.zeros(0, np.int64)]
     try:
         with partial[0].open("wb") as data:
-            for tokens, counts in _documents(store, stacked=stacked):
+            for tokens, counts, samples in _documents(store, stacked=stacked):
                 data.write(np.ascontiguousarray(tokens.astype(dtype, copy=False)).data)
                 lengths.append(counts)
+                heard(samples)
         counts = np.concatenate(lengths)
         if form == "megatron":
             partial[1].write_bytes(_index(counts, dtype))
@@ -95,19 +99,19 @@ def _dtype(store: Store, form: Form) -> np.dtype[Any]:
     return np.dtype(field.dtype)
 
 
-def _documents(store: Store, *, stacked: bool) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
-    """Valid tokens of some samples, and those of each document among them."""
+def _documents(store: Store, *, stacked: bool) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64], int]]:
+    """Valid tokens of some samples, those of each document among them, and how many samples these are."""
     fields = store.manifest.fields
     for first in range(0, len(store), _CHUNK):
         numbers = np.arange(first, min(first + _CHUNK, len(store)))
         if not stacked:
             documents = [decode_field(fields[0], view) for (view,) in store.read(numbers, [0])]
-            yield np.concatenate(documents), np.array([len(one) for one in documents], np.int64)
+            yield np.concatenate(documents), np.array([len(one) for one in documents], np.int64), len(numbers)
             continue
         rows = store.read(numbers, [0, 1])
         ends = [decode_field(fields[1], view) for _, view in rows]
         valid = [decode_field(fields[0], view)[: own[-1]] for (view, _), own in zip(rows, ends, strict=True)]
-        yield np.concatenate(valid), np.concatenate([np.diff(own) for own in ends]).astype(np.int64)
+        yield np.concatenate(valid), np.concatenate([np.diff(own) for own in ends]).astype(np.int64), len(numbers)
 
 
 def _index(counts: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> bytes:

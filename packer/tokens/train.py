@@ -41,7 +41,13 @@ class Trained:
 
 
 def train_tokenizer(
-    paths: Sequence[str], out: str, vocabulary: int, text: Text | None = None, *, limit: int | None = None
+    paths: Sequence[str],
+    out: str,
+    vocabulary: int,
+    text: Text | None = None,
+    *,
+    limit: int | None = None,
+    quiet: bool = True,
 ) -> Trained:
     """Train a byte-level BPE and write its tokenizer.json.
 
@@ -52,6 +58,7 @@ def train_tokenizer(
         text: how documents are read.
         limit: bytes of text that are enough; documents are then taken evenly over all. None takes all, which the
             library holds in memory as counts of words.
+        quiet: draw no progress; the library has bars of its own, on a terminal.
 
     Raises:
         UsageError: an argument has a value that cannot be used.
@@ -78,7 +85,7 @@ def train_tokenizer(
         vocab_size=vocabulary,
         special_tokens=[END],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
+        show_progress=not quiet,
     )
     tokenizer.train_from_iterator(_documents(paths, text or Text(), limit, trained), trainer)
     if not trained.documents:
