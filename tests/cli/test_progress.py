@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 import time
 from typing import TYPE_CHECKING
 
@@ -85,6 +88,7 @@ def test_steps_say_how_long_it_will_take(clock: Clock, capsys: pytest.CaptureFix
 def test_a_terminal_sees_a_bar(arguments: tuple[str, ...], tar_store: Path, tmp_path: Path) -> None:
     words = [word.replace("STORE", str(tar_store)).replace("OUT", str(tmp_path)) for word in arguments]
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))  # rows and columns
     command = [sys.executable, "-m", "packer", *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False)
     os.close(theirs)
