@@ -2,7 +2,7 @@
 
 help   start of `packer --help`
 build  the builder: see bench_build.py for its parts (--part jpg, raw, large, sizes, keep, repack, scan, reuse, text)
-read   the reader: see bench_read.py for its parts (--part jpg, raw, crop, tokens)
+read   the reader: see bench_read.py for its parts (--part jpg, raw, crop, tokens, tools)
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from bench_build import PARTS, alternate
 from bench_read import READ_PARTS
 from bench_text import build_text, read_tokens
+from bench_tools import compare_tools
+
+BUILDING = PARTS | {"text": build_text}
+READING = READ_PARTS | {"tokens": read_tokens, "tools": compare_tools}
 
 
 def images(arguments: argparse.Namespace, folder: Path) -> Path:
@@ -51,9 +55,7 @@ def bench_help(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["help", "build", "read"])
-    parser.add_argument(
-        "--part", action="append", choices=sorted({*PARTS, *READ_PARTS, "text", "tokens"}), help="jpg when left out"
-    )
+    parser.add_argument("--part", action="append", choices=sorted({*BUILDING, *READING}), help="jpg when left out")
     parser.add_argument("--images", help="a folder of JPEGs; photographs are cut up when left out")
     parser.add_argument("--count", type=int, default=3000, help="images to make")
     parser.add_argument("--repeats", type=int, default=3)
@@ -61,7 +63,7 @@ def main() -> None:
     if arguments.what == "help":
         bench_help(arguments)
         return
-    parts = PARTS | {"text": build_text} if arguments.what == "build" else READ_PARTS | {"tokens": read_tokens}
+    parts = BUILDING if arguments.what == "build" else READING
     with tempfile.TemporaryDirectory() as name:
         about_text = {"text", "tokens"} >= set(arguments.part or ["jpg"])
         source = Path(name) if about_text else images(arguments, Path(name))

@@ -6,6 +6,7 @@ raw    224x224 uncompressed
 crop   RandomResizedCrop(224) from 256x256 JPEGs
 crop512     the same from 512x512
 centre512   CenterCrop(224) from 512x512
+tools  what `packer bench` and `packer tune` say, against loops of this script: see bench_tools.py
 cold   encoded 256x256 JPEGs that are not in memory, in process, against reading the shards from end to end
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -21,6 +22,7 @@ __all__ = ["bench"]
 @click.option("--raw", metavar="SRC", help="The folder of images it was made from, through a plain DataLoader.")
 @click.option("--seconds", type=float, default=1.5, show_default=True, help="Of each repeat.")
 @click.option("--repeats", type=int, default=3, show_default=True, help="Of each stage.")
+@click.option("-o", "out", metavar="FILE", help="Draw what was found: a .png, .pdf or .svg (needs matplotlib).")
 @output_options
 def bench(  # noqa: PLR0917 - click passes options by name
     store: str,
@@ -31,6 +33,7 @@ def bench(  # noqa: PLR0917 - click passes options by name
     raw: str | None,
     seconds: float,
     repeats: int,
+    out: str | None,
     *,
     as_json: bool,
     quiet: bool,
@@ -42,9 +45,10 @@ def bench(  # noqa: PLR0917 - click passes options by name
 
     \b
     Example:
-      packer bench out.lmdb --crop 224 --raw imagefolder/
+      packer bench out.lmdb --crop 224 --raw imagefolder/ -o bench.png
     """
     from packer.measure.bench import bench as measured
+    from packer.measure.plot import check_name, plot_bench
     from packer.measure.trial import Loop
     from packer_reader.arguments import whole
     from packer_reader.errors import UsageError
@@ -53,6 +57,10 @@ def bench(  # noqa: PLR0917 - click passes options by name
     if not 0.01 <= seconds <= 1e6:
         raise UsageError(f"--seconds is {seconds!r}, it must be from 0.01 to a million")
     loop = Loop(store, split, batch_size, crop, seq_len, 0.0, seconds, repeats)
+    if out is not None:
+        check_name(Path(out))  # before anything is measured
     steps = Steps(quiet=quiet or as_json)
     found = measured(loop, raw, lambda stage, total: steps.begin(f"measuring {stage}", total))
+    if out is not None:
+        plot_bench(found, Path(out))
     click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

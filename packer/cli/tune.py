@@ -60,6 +60,7 @@ def tune(  # noqa: PLR0917 - click passes options by name
       packer tune out.lmdb --crop 224 --step-ms 120 -o tune.png
       packer tune out.lmdb --script 'python train.py --lr 0.1'
     """
+    from packer.measure.plot import check_name, plot_tune
     from packer.measure.script import program_of
     from packer.measure.trial import Loop
     from packer.measure.tune import tune as sweep
@@ -79,12 +80,10 @@ def tune(  # noqa: PLR0917 - click passes options by name
     def heard(setting: Setting, total: int) -> None:
         steps.begin(f"trying {setting.workers} workers with {setting.threads} threads, {setting.start}", total)
 
-    if out is not None and Path(out).suffix.lower() not in {".png", ".pdf", ".svg"}:
-        raise UsageError(f"{out!r} is no picture's name: end it in .png, .pdf or .svg")
+    if out is not None:
+        check_name(Path(out))  # before anything is measured
     program = None if script is None else program_of(script)
     found = sweep(loop, limit, heard, program)
     if out is not None:
-        from packer.measure.plot import plot
-
-        plot(found, Path(out))
+        plot_tune(found, Path(out))
     click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))

@@ -26,8 +26,8 @@ class Meter:
         seconds: of each repeat.
         repeats: how many.
         size: samples of a batch.
-        ahead: batches that workers may have read before the first was taken: so many are not counted, nor is the first
-            of each epoch. None counts everything, from the beginning.
+        ahead: batches that workers may have read before the first was taken: so many are not counted, nor what comes in
+            the first half of a repeat's time, nor the first of each epoch. None counts everything, from the beginning.
         disk: a file on the disk whose reads are counted.
     """
 
@@ -70,7 +70,8 @@ class Meter:
 
     def _warm_up(self, now: float) -> None:
         self._warm += 1
-        if self._warm > (self._ahead or 0) or now - self._created > self.first + self._seconds:
+        spent = now - self._created - self.first
+        if (self._warm > (self._ahead or 0) and spent >= self._seconds / 2) or spent > 2 * self._seconds:
             self._begun = now, used(self._disk)
 
     def _one(self, size: int, waited: float, whole: float, *, turned: bool) -> None:

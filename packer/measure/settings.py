@@ -13,6 +13,8 @@ __all__ = ["Binds", "Measured", "Setting", "bottleneck", "grid", "knee", "refine
 
 Binds = Literal["trainer", "cpu", "storage", "transport"]
 
+_FEW = 4
+"""CPUs up to which twice as many workers may be better: they leave none idle while the trainer takes a batch."""
 NEAR = 0.95
 """Of the best rate: a setting that reaches it with fewer workers is the better one."""
 _BUSY = 0.85
@@ -72,12 +74,15 @@ class Measured:
 
 
 def grid(cpus: int) -> list[Setting]:
-    """Workers and decode threads that use up to all CPUs, and one process more: the trainer often waits.
+    """Workers and decode threads that use up to all CPUs, and some processes more: the trainer often waits.
 
     >>> [(one.workers, one.threads) for one in grid(2)]
-    [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (3, 1)]
+    [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (3, 1), (4, 1)]
     """
-    counts = sorted({0, 1, cpus, cpus + 1, *(1 << power for power in range(1, cpus.bit_length()) if 1 << power < cpus)})
+    more = {2 * cpus} if cpus <= _FEW else set()
+    counts = sorted(
+        {0, 1, cpus, cpus + 1, *more, *(1 << power for power in range(1, cpus.bit_length()) if 1 << power < cpus)}
+    )
     return [
         Setting(workers, threads)
         for workers in counts
