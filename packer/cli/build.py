@@ -16,7 +16,7 @@ from packer_reader.errors import UsageError
 if TYPE_CHECKING:
     from packer.report import Report
 
-__all__ = ["build", "shard"]
+__all__ = ["build", "shard", "shards_beside"]
 
 _SKIPPED = 3
 """Exit code: the store is complete, but more samples were skipped than --max-errors allows."""
@@ -81,14 +81,18 @@ def shard(ctx: click.Context, /, places: tuple[str, ...], size: str, **options: 
         sources, target = [], "".join(sources)
     elif not target:
         sources = sources or ["."]
-        place = Path(sources[0]).resolve()
-        name = place.stem if place.is_file() else place.name
-        target = str(place.parent / f"{name}-shards")
+        target = str(shards_beside(sources[0]))
     if not target:
         raise UsageError("no output is given: name the folder to write")
     if target.rstrip("/").endswith(".lmdb"):
         raise UsageError(f"OUT is {target!r}, but shard writes tar shards: use packer build for LMDB, or another name")
     _run(ctx, sources, target, size, options)
+
+
+def shards_beside(source: str) -> Path:
+    """Where `packer shard` writes when it is not told: beside the source."""
+    place = Path(source).resolve()
+    return place.parent / f"{place.stem if place.is_file() else place.name}-shards"
 
 
 def _run(ctx: click.Context, sources: list[str], target: str, size: str, options: dict[str, Any]) -> None:

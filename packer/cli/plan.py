@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from packer.cli.build import shards_beside
 from packer.cli.headings import HeadedCommand, HeadedOption
 from packer.cli.options import make_recipes, output_options, recipe_options
 from packer.cli.progress import Progress
@@ -81,8 +83,10 @@ def plan(
         watcher=progress,
     )
     given = _typed()
-    found = preview(paths, make_recipes("tar", size, options), job, look=look, sized="--size" in given)
-    progress.close()
+    try:
+        found = preview(paths, make_recipes("tar", size, options), job, look=look, sized="--size" in given)
+    finally:
+        progress.close()
     found = replace(found, command=_command(paths, given, found.suggestions))
     click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
 
@@ -110,11 +114,13 @@ _OWN = frozenset({"look", "workers", "as_json", "quiet"})
 
 def _command(paths: list[str], given: list[str], suggestions: list[Suggestion]) -> str:
     """The build with all that was given and is suggested."""
-    out = Path(paths[0]).resolve().name if paths else "data"
+    beside = shards_beside(paths[0]) if paths else Path("data-shards")
+    out = str(beside) if paths and Path(paths[0]).is_absolute() else os.path.relpath(beside)
     more = [
         word
         for one in suggestions
         if (one.option, one.value) != ("--encode", "keep")
         for word in (one.option, one.value)
     ]
-    return shlex.join(["packer", "shard", *paths, f"../{out}-shards", *given, *more])
+    ends = ["--"] if any(path.startswith("-") for path in paths) else []
+    return shlex.join(["packer", "shard", *given, *more, *ends, *paths, out])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +12,9 @@ import numpy as np
 from packer.estimate import in_flight, try_samples, worker_memory
 from packer.fields import stored_as
 from packer.gather import gathers
-from packer.images import open_sample
-from packer.measure.limits import copy_rate, decode_rate, disk_rate
-from packer.plan import Plan
 from packer.preview.result import Preview
-from packer.preview.suggest import Speeds, codec_for, shards_for, size_for
+from packer.preview.speeds import FOR_SPEED, measure_speeds
+from packer.preview.suggest import codec_for, shards_for, size_for
 from packer.preview.survey import Look, survey
 from packer.recipe import choose_codec, several_sizes
 from packer.resources import fitted, planned_workers
@@ -29,15 +25,13 @@ from packer.sources.detect import detect
 from packer.sources.refs import SPOOL, RefTable
 from packer.sources.text import Documents
 from packer.split import divide
-from packer.stored import stored_sample
 from packer.tokens.window import of_text, with_unit
-from packer.unit import SplitJob, some_refs
-from packer_reader.errors import SampleError
-from packer_reader.machine import free_memory
+from packer.unit import SplitJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from packer.drive import Watcher
     from packer.estimate import Tried
     from packer.fields import Extra
     from packer.job import Job
@@ -54,10 +48,8 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 _TRIED = 32
 """Samples converted for the estimate."""
-_FOR_SPEED = 24
-"""Samples decoded again to see how fast that is."""
-_FILES = 256
-"""Files read from the disk to see how fast that is."""
+_CLASSES = 1 << 16
+"""Numbers of classes without names beyond which they are no classes."""
 _PARENT = 100 << 20
 """Bytes of the process that the user started."""
 
@@ -112,7 +104,8 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job, *, look: 
             estimate["peak_disk_bytes"] += (folder / "refs" / SPOOL).stat().st_size
         if estimate and isinstance(source, Documents) and gathers(job, source, folder / "refs", listing.bytes, recipe):
             estimate["peak_disk_bytes"] += listing.bytes
-        suggestions = _suggest(paths, jobs[0], refs, seen, (listing.extras, estimate, sized)) if estimate else []
+        found = _Found(listing.extras, seen, estimate.get("store_bytes", 0), sized)
+        suggestions = _suggest(paths, jobs, refs, found, job.watcher) if estimate else []
     return Preview(
         source=", ".join(paths) or source.type,
         type=listing.type,
@@ -129,29 +122,32 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job, *, look: 
         tried=tried.samples,
         estimate=estimate,
         survey=seen,
+        ignores_255=recipe.ignore_label == 255 and not recipe.label_map and not recipe.reduce_zero_label,
         suggestions=suggestions,
     )
 
 
 def _look(job: SplitJob, listing: Listing, refs: RefTable, splits: Sequence[Split], seconds: float) -> Look:
-    split_of = np.zeros(len(refs), np.int64)
+    split_of = np.zeros(len(refs), np.int16)
     for number, split in enumerate(splits):
         if split.members is not None:
             split_of[split.members.astype(np.int64)] = number
     source: Any = job.source
     names = tuple(split.name or "" for split in splits)
-    return Look(source, refs, names, split_of, listing.extras, job.recipe.max_pixels, job.recipe.seed, seconds)
+    return Look(source, refs, names, split_of, listing.extras, job.recipe, seconds)
 
 
 def _missing(classes: Sequence[str], splits: Sequence[Split], labels: Ints) -> dict[str, list[str]]:
-    if len(splits) < 2 or not len(labels):
+    """By split the classes that others have and it has not; those without names by their numbers."""
+    known = {s.name or "": labels[s.members] for s in splits if s.members is not None}
+    most = max([len(classes), *(int(each.max()) + 1 for each in known.values() if len(each))], default=0)
+    if len(known) < 2 or most > _CLASSES:
         return {}
-    counts = {
-        s.name or "": np.bincount(labels[s.members], minlength=len(classes)) for s in splits if s.members is not None
-    }
+    counts = {name: np.bincount(each[each >= 0], minlength=most) for name, each in known.items()}
     there = sum(counts.values()) > 0
     absent = {name: np.flatnonzero(there & (count == 0)).tolist() for name, count in counts.items()}
-    return {name: [classes[number] for number in numbers] for name, numbers in absent.items() if numbers}
+    named = [classes[number] if number < len(classes) else str(number) for number in range(most)]
+    return {name: [named[number] for number in numbers] for name, numbers in absent.items() if numbers}
 
 
 def _once(problems: Sequence[Problem]) -> list[dict[str, Any]]:
@@ -163,61 +159,39 @@ def _once(problems: Sequence[Problem]) -> list[dict[str, Any]]:
 
 
 def _suggest(
-    paths: Sequence[str],
-    job: SplitJob,
-    refs: RefTable,
-    seen: Survey,
-    known: tuple[Sequence[Extra], dict[str, float], bool],
+    paths: Sequence[str], jobs: Sequence[SplitJob], refs: RefTable, found: _Found, watcher: Watcher
 ) -> list[Suggestion]:
     """Size, codec, and shards for what these make of the store."""
-    extras, estimate, sized = known
-    store_bytes, kinds = estimate["store_bytes"], {extra.kind for extra in extras}
-    found: list[Suggestion] = []
-    if job.recipe.text is None:
-        found += size_for(next((kind for kind in ("boxes", "mask") if kind in kinds), "image"), seen, job.recipe)
-        given = {one.option: one.value for one in found}
+    job, kinds, store_bytes = jobs[0], {extra.kind for extra in found.extras}, found.store_bytes / len(jobs)
+    suggested: list[Suggestion] = []
+    if job.recipe.text is None and len(jobs) == 1:
+        kind = next((kind for kind in ("boxes", "mask") if kind in kinds), "image")
+        suggested += size_for(kind, found.seen, job.recipe)
+        given = {one.option: one.value for one in suggested}
         if given:
             fit: Any = given.get("--fit", job.recipe.fit)
             job = replace(job, recipe=replace(job.recipe, resize=(int(given["--resize"]),), fit=fit))
-        speeds = _speeds(paths, job, refs) if job.recipe.encode == "keep" and job.codec != "npy" else None
-        if speeds is not None:
-            codec = codec_for(speeds, len(refs), job.codec)
-            found.append(codec)
-            store_bytes = len(refs) * (speeds.raw_bytes if codec.value == "raw" else speeds.encoded_bytes)
-    return found + ([] if sized else [shards_for(store_bytes)])
+        if job.recipe.encode == "keep" and job.codec != "npy":
+            watcher.begin("measuring", min(FOR_SPEED, len(refs)))
+            speeds = measure_speeds(paths, job, refs, lambda samples: watcher.advance(samples, 0, 0))
+            codec = codec_for(speeds, len(refs), job.codec) if speeds is not None else None
+            if speeds is not None and codec is not None:
+                suggested.append(codec)
+                image = speeds.raw_bytes if codec.value == "raw" else speeds.encoded_bytes
+                store_bytes = len(refs) * (image + speeds.other_bytes)
+    return suggested + ([] if found.sized else [shards_for(store_bytes)])
 
 
-def _speeds(paths: Sequence[str], job: SplitJob, refs: RefTable) -> Speeds | None:
-    images, pixels = list[bytes](), list[int]()
-    for ref in some_refs(job, Plan(job.count, job.recipe.seed, _FOR_SPEED).refs(0)):
-        with suppress(SampleError):
-            sample = stored_sample(job, open_sample(job, ref))
-            images.append(bytes(sample.blobs[0]))
-            height, width = sample.facts.size
-            pixels.append(height * width * (1 if job.recipe.gray else 3) * (job.recipe.bits // 8))
-    if not images:
-        return None
-    return Speeds(
-        encoded_bytes=sum(map(len, images)) / len(images),
-        raw_bytes=sum(pixels) / len(pixels),
-        decoded=decode_rate(images, job.codec, 0.4),
-        disk=disk_rate(_files(paths, refs, job.recipe.seed), 1.0),
-        copied=copy_rate(),
-        room=free_memory() // 2,
-    )
+@dataclass(frozen=True)
+class _Found:
+    """What suggestions follow from."""
 
-
-def _files(paths: Sequence[str], refs: RefTable, seed: int) -> list[Path]:
-    """Some of the source's files, or its archives."""
-    drawn, found = np.random.default_rng(seed).permutation(len(refs))[:_FILES], dict[Path, None]()
-    for ref in refs.some(np.sort(drawn).astype(np.int64)):
-        root = Path(paths[ref.source]) if ref.source < len(paths) else Path()
-        path = os.fsencode(ref.name)[ref.prefix :]
-        inside = path[: ref.outer] if ref.offset >= 0 else path
-        file = root / os.fsdecode(inside) if inside else root
-        if file.is_file():
-            found[file] = None
-    return list(found)
+    extras: Sequence[Extra]
+    seen: Survey
+    store_bytes: float
+    """Of all sizes."""
+    sized: bool
+    """Whether the user has said how large shards are."""
 
 
 def _estimate(recipe: Recipe, refs: RefTable, tried: Tried, workers: int) -> dict[str, float]:

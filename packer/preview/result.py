@@ -16,6 +16,8 @@ __all__ = ["Preview"]
 
 _IMBALANCE = 10
 """Largest to smallest class that is worth a word."""
+_FLAT = ("binary", "empty", "lossy")
+"""Kinds of masks that hold no labels of classes."""
 _SHOWN = 10
 
 
@@ -42,6 +44,8 @@ class Preview:
     estimate: dict[str, float]
     """store_bytes, peak_disk_bytes, peak_memory_bytes, seconds, workers; empty when no sample could be tried."""
     survey: Survey
+    ignores_255: bool
+    """Whether masks keep 255, and it is the label that training ignores."""
     suggestions: list[Suggestion]
     command: str = ""
     """The build with what is suggested, to paste."""
@@ -54,24 +58,20 @@ class Preview:
 
     def remarks(self) -> list[str]:
         """What a user should think about before converting."""
-        found = self.survey
-        seen = (
-            "" if found.compared == found.comparable else f" (of {found.compared:,} of {found.comparable:,} compared)"
-        )
-        said = [*self._imbalance()]
+        found, said = self.survey, self._imbalance()
         for split, names in self.missing.items():
             shown = ", ".join(repr(line_text(name)) for name in names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
             said.append(f"{len(names):,} classes of other splits have no sample in {split}: {shown}")
         if found.copies:
-            said.append(f"{found.copies:,} samples are exact copies of another{seen}: {_examples(found.copied)}")
+            said.append(f"{found.copies:,} samples are exact copies of another: {_examples(found.copied)}")
         if found.relabelled:
             said.append(
                 f"{found.relabelled:,} contents stand in several classes: only one of their labels can be right"
             )
-        for splits, count in found.leaked.items():
+        for leak in found.leaks:
             said.append(
-                f"{count:,} contents are in both {' and '.join(splits.split(', '))}{seen}, so that scores come out too "
-                f"good: {_examples(found.leaks)}"
+                f"{leak.contents:,} contents are in both {leak.splits[0]} and {leak.splits[1]}, so that scores are "
+                f"too good: {_examples(leak.examples)}"
             )
         masks = found.masks
         if masks.get("lossy"):
@@ -79,7 +79,7 @@ class Preview:
                 f"{masks['lossy']} of {masks['looked']} masks are lossy pictures (JPEG), whose labels are blurred: "
                 "they would be skipped; make them anew as PNG"
             )
-        if masks.get("binary") and masks["binary"] + masks["lossy"] == masks["looked"]:
+        if self.ignores_255 and masks.get("binary") and masks["looked"] == sum(masks[kind] for kind in _FLAT):
             said.append(
                 "masks hold only 0 and 255, and 255 is the label that training ignores: if it means the object, give "
                 '--label-map FILE with {"0": 0, "255": 1}'
@@ -101,6 +101,7 @@ class Preview:
                     f"{side:9} {q['0']} to {q['100']}, half of them {q['25']} to {q['75']}, median {q['50']} "
                     f"({self.survey.opened:,} opened)"
                 )
+        lines += self._seen_lines()
         lines += [f"problem   {p['name']!r}: {p['class']}, {p['reason']}" for p in self.problems[:_SHOWN]]
         if len(self.problems) > _SHOWN:
             lines.append(f"          ... and {len(self.problems) - _SHOWN} more (--json lists all)")
@@ -115,6 +116,17 @@ class Preview:
             lines.append(f"estimate  {sizes}, {work}")
         lines += [f"suggested {one.option} {one.value}: {one.why}" for one in self.suggestions]
         return [*lines, "", self.command] if self.command else lines
+
+    def _seen_lines(self) -> list[str]:
+        """What no copies were looked for in: silence would mean that there are none."""
+        found, total = self.survey, self.samples
+        if found.considered and found.compared == found.comparable and found.considered >= total - len(self.problems):
+            return []
+        if not found.considered:
+            return ["looked    at no sample (--look 0): copies and leaks are not ruled out"] if total else []
+        among = "" if found.considered >= total else f", among {found.considered:,} of {total:,} samples"
+        seen = f"compared {found.compared:,} of {found.comparable:,} samples that may be copies{among}"
+        return [f"looked    {seen} (--look inf compares all)"]
 
     def _class_lines(self) -> list[str]:
         if not self.classes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from packer_reader.sizes import format_bytes
 
@@ -19,6 +19,10 @@ _WORTH = 1.25
 """From so many times that size on it is worth resizing."""
 _FASTER = 1.5
 """So many times as fast raw pixels must be read: they take several times the room."""
+_QUICK = 2.0
+"""Seconds of an epoch that nobody needs to shorten."""
+_SAMPLE = 5e-6
+"""Seconds that each sample takes besides, however small it is (`scripts/bench read --part tokens`, and of 1 kB)."""
 _SHARDS = 64
 """Shards that any number of ranks and workers divides well; fewer for small sets."""
 _SMALLEST, _LARGEST = 16_000_000, 1_000_000_000
@@ -40,10 +44,12 @@ class Speeds:
     encoded_bytes: float
     """Of a sample, mean."""
     raw_bytes: float
+    other_bytes: float
+    """Of what belongs to it: label, mask, boxes."""
     decoded: float
     """Encoded samples decoded a second, by all CPUs."""
     disk: float
-    """Bytes a second that the disk gives, of files that are not in memory."""
+    """Bytes a second that the disk gives, of the source's files, which are not in memory; 0 where that is not known."""
     copied: float
     """Bytes a second that memory is copied with."""
     room: int
@@ -70,27 +76,48 @@ def size_for(kind: str, found: Survey, recipe: Recipe) -> list[Suggestion]:
 _TRAINED = {"boxes": "boxes", "mask": "masks", "image": "crops of 224"}
 
 
-def codec_for(speeds: Speeds, samples: int, codec: str) -> Suggestion:
+def codec_for(speeds: Speeds, samples: int, codec: str) -> Suggestion | None:
     """`--encode raw`, where pixels come faster from memory or the disk than they are decoded; or why not.
 
     Args:
         speeds: as measured.
         samples: of the source.
         codec: that they would be stored in.
+
+    Returns:
+        None where it depends on the disk, whose speed is not known.
     """
-    fits = samples * speeds.raw_bytes <= speeds.room
-    raw = (speeds.copied if fits else speeds.disk) / speeds.raw_bytes
-    encoded = min(speeds.decoded, (speeds.copied if _fits(speeds, samples) else speeds.disk) / speeds.encoded_bytes)
-    where = "memory can hold" if fits else f"the disk gives at {format_bytes(round(speeds.disk))}/s"
+    encoded, raw = (_Way.of(speeds, samples, size) for size in (speeds.encoded_bytes, speeds.raw_bytes))
+    if encoded.rate is None or raw.rate is None:
+        return None
+    decoded = min(encoded.rate, speeds.decoded)
+    quick = samples / decoded <= _QUICK
     why = (
-        f"{codec}: {format_bytes(round(samples * speeds.encoded_bytes))}, {encoded:,.0f} samples/s can be decoded; "
-        f"raw: {format_bytes(round(samples * speeds.raw_bytes))}, which {where}: {raw:,.0f} samples/s"
+        f"{codec}: {format_bytes(encoded.bytes)}, {decoded:,.0f} samples/s by all CPUs; raw: "
+        f"{format_bytes(raw.bytes)}, which {raw.where}: {raw.rate:,.0f} samples/s"
     )
-    return Suggestion("--encode", "raw" if raw >= _FASTER * encoded else "keep", why)
+    if quick:
+        why = f"an epoch of {samples:,} samples is decoded in {samples / decoded:.1f} s anyway"
+    return Suggestion("--encode", "raw" if raw.rate >= _FASTER * decoded and not quick else "keep", why)
 
 
-def _fits(speeds: Speeds, samples: int) -> bool:
-    return samples * speeds.encoded_bytes <= speeds.room
+@dataclass(frozen=True)
+class _Way:
+    """Samples of one size, and where they come from."""
+
+    bytes: int
+    rate: float | None
+    """Samples a second, before anything is decoded."""
+    where: str
+
+    @classmethod
+    def of(cls, speeds: Speeds, samples: int, size: float) -> Self:
+        """All samples at this size in bytes."""
+        total = round(samples * (size + speeds.other_bytes))
+        if total <= speeds.room:
+            return cls(total, 1 / (size / speeds.copied + _SAMPLE), "memory can hold")
+        rate = 1 / (size / speeds.disk + _SAMPLE) if speeds.disk else None
+        return cls(total, rate, f"memory cannot hold, and the disk gave {format_bytes(round(speeds.disk))}/s")
 
 
 def shards_for(store_bytes: float) -> Suggestion:

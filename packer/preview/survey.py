@@ -12,22 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.checksum import content_hash
+from packer.plan import Plan
+from packer.preview.contents import Contents, candidates
 from packer.sample import Problem
 from packer.sources.base import Expecting
 from packer.transforms.decode import upright_size
-from packer.transforms.masks import decode_mask
+from packer.transforms.masks import decode_mask, is_lossy
 from packer_reader.errors import SampleError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from packer.drive import Watcher
     from packer.fields import Extra
+    from packer.recipe import Recipe
     from packer.sample import Ref
     from packer.sources.base import DocumentSource, SampleSource
     from packer.sources.refs import RefTable
 
-__all__ = ["QUANTILES", "Look", "Survey", "survey"]
+__all__ = ["QUANTILES", "Leak", "Look", "Survey", "survey"]
 
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 """Percent."""
@@ -40,8 +43,6 @@ _TOGETHER = 128
 _SHOWN = 5
 
 Ints = npt.NDArray[np.int64]
-Contents = dict[int, tuple[bytes, int]]
-"""Hash of the content and label, by number of the ref."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,23 @@ class Look:
     refs: RefTable
     splits: tuple[str, ...]
     """Names of the splits; empty without."""
-    split_of: Ints
+    split_of: npt.NDArray[np.int16]
     """Number of the split of each ref, (n,)."""
     extras: tuple[Extra, ...]
     """Fields beside the image."""
-    max_pixels: int
-    seed: int
+    recipe: Recipe
     seconds: float
     """About so long."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Contents that two splits both have."""
+
+    splits: tuple[str, str]
+    contents: int
+    examples: list[list[str]]
+    """Names of some, one of each split."""
 
 
 @dataclass
@@ -70,21 +80,22 @@ class Survey:
     """Samples whose header was read: all, or an even draw."""
     sides: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of `height`, `width`, `shorter` and `longer`, in pixels, values by percent of the samples; empty for text."""
-    compared: int = 0
-    """Samples whose content was read, of those that another one has the same number of bytes as."""
+    considered: int = 0
+    """Samples whose sizes in bytes were compared: all, or those of some sizes."""
     comparable: int = 0
+    """Of these, samples that another one has the same number of bytes as."""
+    compared: int = 0
+    """Of these, samples whose content was read."""
     copies: int = 0
     """Samples whose content an earlier one has as well."""
     copied: list[list[str]] = field(default_factory=list)
     """Names of some that have one content."""
     relabelled: int = 0
     """Contents that stand in several classes."""
-    leaked: dict[str, int] = field(default_factory=dict)
-    """Contents that two splits both have, by their names: `train, val`."""
-    leaks: list[list[str]] = field(default_factory=list)
-    """Names of some of these."""
+    leaks: list[Leak] = field(default_factory=list)
     masks: dict[str, int] = field(default_factory=dict)
-    """`looked` at, `lossy` and `binary`: with no other labels than 0 and 255, and some 255; empty without masks."""
+    """`looked` at, and of these `lossy`, `empty` (0 everywhere) and `binary` (no labels but 0 and 255, and some 255);
+    empty without masks."""
     problems: list[Problem] = field(default_factory=list)
     """Samples that cannot be opened."""
 
@@ -98,18 +109,18 @@ def survey(look: Look, watcher: Watcher) -> Survey:
         look: at what, and how long.
         watcher: hears how far it is.
     """
-    found, count = Survey(), len(look.refs)
-    if not count or look.seconds <= 0:
+    found, refs = Survey(), look.refs
+    if not len(refs) or look.seconds <= 0:
         return found
-    began, contents = time.monotonic(), Contents()
-    drawn = np.sort(np.random.default_rng(look.seed).permutation(count)[:_OPENED])
+    began = time.monotonic()
+    drawn = np.sort(Plan(len(refs), look.recipe.seed, _OPENED).refs(0))
+    groups, found.considered = candidates(refs.sizes, refs.rows["crc"], look.recipe.seed)
+    contents, found.comparable = Contents(np.concatenate([drawn, groups])), len(groups)
     watcher.begin("opening", len(drawn))
     _open(look, drawn, began + look.seconds / 2, watcher, (found, contents))
-    groups = _same_size(look.refs)
-    found.comparable = len(groups)
     watcher.begin("comparing", len(groups))
     _compare(look, groups, began + look.seconds, watcher, contents)
-    found.compared = sum(number in contents for number in groups.tolist())
+    found.compared = int(contents.known(groups).sum())
     _tell(look, contents, found)
     return found
 
@@ -135,6 +146,7 @@ def _read(source: Any, ref: Ref) -> Any:
 
 
 def _content(read: Any) -> tuple[bytes, int]:
+    """Hash and label."""
     if isinstance(read, str):
         return content_hash(read.encode("utf-8", "surrogatepass")), -1
     return read.ready.source_hash if read.ready is not None else content_hash(read.image), read.label
@@ -148,20 +160,20 @@ def _open(look: Look, drawn: Ints, ends: float, watcher: Watcher, into: tuple[Su
         if isinstance(read, SampleError):
             found.problems.append(Problem(ref.name, read.failure, read.reason))
             continue
-        contents[ref.place] = _content(read)
+        contents.note(ref.place, *_content(read))
         found.opened += 1
         if isinstance(read, str):
             continue
         try:
-            sides.append(_size(read, look.max_pixels))
+            sides.append(_size(read, look.recipe.max_pixels))
         except SampleError as error:
             found.problems.append(Problem(ref.name, error.failure, error.reason))
             continue
         for name in masks if seen["looked"] < _MASKS else ():
-            seen.update(_mask(read.extras.get(name), name, look.max_pixels))
+            seen.update(_mask(read.extras.get(name), name, look.recipe.max_pixels))
     if sides:
         found.sides = _quantiles(np.array(sides))
-    found.masks = {name: seen[name] for name in ("looked", "lossy", "binary")} if masks else {}
+    found.masks = {name: seen[name] for name in ("looked", "lossy", "empty", "binary")} if masks else {}
 
 
 def _size(read: Any, max_pixels: int) -> tuple[int, int]:
@@ -176,11 +188,15 @@ def _mask(value: Any, name: str, max_pixels: int) -> list[str]:
     """What a mask's file counts as."""
     if value is None:
         return []
+    data = bytes(value)
+    if is_lossy(data):
+        return ["looked", "lossy"]
     try:
-        labels = np.unique(decode_mask(bytes(value), name, max_pixels))
-    except SampleError as error:
-        return ["looked", "lossy"] if "lossy" in error.reason else ["looked"]
-    return ["looked", "binary"] if labels[-1] == 255 and set(labels.tolist()) <= {0, 255} else ["looked"]
+        labels = np.unique(decode_mask(data, name, max_pixels))
+    except SampleError:
+        return ["looked"]
+    kinds = {(0,): ["empty"], (255,): ["binary"], (0, 255): ["binary"]}
+    return ["looked", *kinds.get(tuple(labels.tolist()), [])]
 
 
 def _quantiles(sides: Ints) -> dict[str, dict[str, int]]:
@@ -192,48 +208,32 @@ def _quantiles(sides: Ints) -> dict[str, dict[str, int]]:
     }
 
 
-def _same_size(refs: RefTable) -> Ints:
-    """Refs whose file another one may equal: those of one size, and of one CRC where archives have it, stand together.
-
-    Sizes that are not known before a sample is read count as one.
-    """
-    sizes, crcs = refs.sizes, np.asarray(refs.rows["crc"])
-    order = np.lexsort((crcs, sizes))
-    same = (np.diff(sizes[order]) == 0) & (np.diff(crcs[order]) == 0)
-    inside = np.concatenate([same, [False]]) | np.concatenate([[False], same])
-    found: Ints = order[inside].astype(np.int64)
-    return found
-
-
 def _compare(look: Look, groups: Ints, ends: float, watcher: Watcher, contents: Contents) -> None:
     """Read what may be equal: not from the smallest files on, should the time not be enough."""
-    start = int(np.random.default_rng(look.seed).integers(max(1, len(groups))))
-    left = [number for number in np.roll(groups, -start).tolist() if number not in contents]
+    start = int(np.random.default_rng(look.recipe.seed).integers(max(1, len(groups))))
+    left = np.roll(groups, -start)
+    left = left[~contents.known(left)]
     watcher.advance(len(groups) - len(left), 0, 0)
-    for ref, read in _reads(look, np.array(left, np.int64), ends, watcher):
+    for ref, read in _reads(look, left, ends, watcher):
         if not isinstance(read, SampleError):
-            contents[ref.place] = _content(read)
+            contents.note(ref.place, *_content(read))
 
 
 def _tell(look: Look, contents: Contents, found: Survey) -> None:
     """What equal contents mean for classes and splits."""
-    together = dict[bytes, list[int]]()
-    for number in sorted(contents):
-        together.setdefault(contents[number][0], []).append(number)
-    leaked = Counter[str]()
-    for members in together.values():
-        if len(members) < 2:
-            continue
+    leaked, examples = Counter[tuple[int, int]](), dict[tuple[int, int], list[list[str]]]()
+    for members, labels in contents.repeated():
         found.copies += len(members) - 1
-        found.relabelled += len({contents[number][1] for number in members}) > 1
+        found.relabelled += len(np.unique(labels)) > 1
         if len(found.copied) < _SHOWN:
-            found.copied.append(_names(look.refs, members))
-        in_split = dict(zip(look.split_of[members].tolist(), members, strict=True))
-        leaked.update(f"{look.splits[one]}, {look.splits[other]}" for one, other in combinations(sorted(in_split), 2))
-        if len(in_split) > 1 and len(found.leaks) < _SHOWN:
-            found.leaks.append(_names(look.refs, [in_split[split] for split in sorted(in_split)]))
-    found.leaked = dict(leaked)
-
-
-def _names(refs: RefTable, members: Sequence[int]) -> list[str]:
-    return [refs.name(number) for number in members[:_SHOWN]]
+            found.copied.append([look.refs.name(number) for number in members[:_SHOWN].tolist()])
+        in_split = dict(zip(look.split_of[members].tolist(), members.tolist(), strict=True))
+        for pair in combinations(sorted(in_split), 2):
+            leaked[pair] += 1
+            named = examples.setdefault(pair, [])
+            if len(named) < _SHOWN:
+                named.append([look.refs.name(in_split[split]) for split in pair])
+    found.leaks = [
+        Leak((look.splits[one], look.splits[other]), count, examples[one, other])
+        for (one, other), count in sorted(leaked.items())
+    ]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from packer.recipe import Recipe
     from packer.transforms.geometry import Frame, Geometry
 
-__all__ = ["decode_mask", "store_mask"]
+__all__ = ["decode_mask", "is_lossy", "store_mask"]
 
 Pixels = npt.NDArray[Any]
 
@@ -111,12 +111,17 @@ def _without_zero(pixels: Pixels, ignore: int) -> Pixels:
     return np.where((pixels == 0) | (pixels == ignore), ignore, pixels - 1).astype(pixels.dtype)
 
 
+def is_lossy(data: bytes) -> bool:
+    """Whether a picture is a JPEG or a lossy WebP: its labels are not those that were drawn."""
+    return data[:2] == b"\xff\xd8" or (data[:4] == b"RIFF" and data[8:12] == b"WEBP" and b"VP8 " in data[:32])
+
+
 def _check_picture(picture: Image.Image, data: bytes, name: str, max_pixels: int) -> None:
     """Refuse by its header what cannot be a mask."""
     if picture.width * picture.height > max_pixels:
         size = f"{picture.width} x {picture.height}"
         raise SampleError("too-large", f"the {name} has {size} pixels, over the limit (--max-pixels)")
-    if picture.format == "JPEG" or (picture.format == "WEBP" and b"VP8 " in data[:32]):
+    if is_lossy(data):
         raise SampleError("unsupported", f"the {name} is a lossy picture, which invents labels: save it as PNG")
     if picture.format == "TIFF" and picture.mode != "F" and _bits(picture) not in {1, 8, 16, 32}:
         raise SampleError("unsupported", f"the {name} is a TIFF of {_bits(picture)} bits: save it as PNG")

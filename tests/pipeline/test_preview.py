@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import packer_reader
+from packer.preview.contents import Contents, candidates
 from packer.preview.suggest import Speeds, codec_for, shards_for
 from packer.transforms.decode import decode, upright_size
 from tests.conftest import make_photos, make_serials
@@ -84,8 +86,9 @@ def test_what_is_in_two_splits_is_said(plan: Callable[..., dict[str, Any]], tmp_
     make_serials(tmp_path / "val", 9, start=100)
     shutil.copy(tmp_path / "train" / "a" / "00000.png", tmp_path / "val" / "a" / "leak.png")
     found = plan(tmp_path)
-    assert found["survey"]["leaked"] == {"train, val": 1}
-    assert found["survey"]["leaks"] == [["train/a/00000.png", "val/a/leak.png"]]
+    (leak,) = found["survey"]["leaks"]
+    assert (leak["splits"], leak["contents"]) == (["train", "val"], 1)
+    assert leak["examples"] == [["train/a/00000.png", "val/a/leak.png"]]
     assert any("1 contents are in both train and val" in remark for remark in found["remarks"])
 
 
@@ -93,8 +96,9 @@ def test_copies_leak_through_a_split_that_val_makes(plan: Callable[..., dict[str
     source = make_serials(tmp_path / "s", 40)
     for path in list((source / "a").iterdir()):
         shutil.copy(path, path.with_name(f"again{path.name}"))
-    assert plan(source, "--val", "0.5")["survey"]["leaked"]["train, val"] > 0
-    assert plan(source)["survey"]["leaked"] == {}
+    (leak,) = plan(source, "--val", "0.5")["survey"]["leaks"]
+    assert leak["contents"] > 0
+    assert plan(source)["survey"]["leaks"] == []
 
 
 def test_classes_that_a_split_lacks_are_named(plan: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -116,15 +120,20 @@ def masked(root: Path, values: tuple[int, ...], suffix: str = "png") -> Path:
 
 
 def test_binary_masks_with_255_are_said(plan: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    found = plan(masked(tmp_path / "s", (0, 255)), "--from", "pairs")
-    assert found["survey"]["masks"] == {"looked": 6, "lossy": 0, "binary": 6}
+    source = masked(tmp_path / "s", (0, 255))
+    Image.new("L", (16, 16)).save(source / "masks" / "3.png")  # nothing is in this one
+    found = plan(source, "--from", "pairs")
+    assert found["survey"]["masks"] == {"looked": 6, "lossy": 0, "empty": 1, "binary": 5}
     assert any("masks hold only 0 and 255" in remark for remark in found["remarks"])
+    (tmp_path / "map.json").write_text('{"0": 0, "255": 1}')
+    mapped = plan(source, "--from", "pairs", "--label-map", tmp_path / "map.json")
+    assert mapped["remarks"] == []  # what is advised is enough
 
 
 @pytest.mark.parametrize("values", [(0, 1), (0, 1, 255), (0,)])
 def test_masks_of_classes_are_not(plan: Callable[..., dict[str, Any]], tmp_path: Path, values: tuple[int, ...]) -> None:
     found = plan(masked(tmp_path / "s", values), "--from", "pairs")
-    assert found["survey"]["masks"] == {"looked": 6, "lossy": 0, "binary": 0}
+    assert found["survey"]["masks"]["binary"] == 0
     assert not [remark for remark in found["remarks"] if "masks" in remark]
 
 
@@ -132,6 +141,93 @@ def test_masks_in_jpeg_are_said(plan: Callable[..., dict[str, Any]], tmp_path: P
     found = plan(masked(tmp_path / "s", (0, 1, 2), "jpg"), "--from", "pairs")
     assert found["survey"]["masks"]["lossy"] == 6
     assert any("6 of 6 masks are lossy pictures" in remark for remark in found["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda root: masked(root, (0, 1)), ["--from", "pairs", "--val", "0.5"]),
+        (lambda root: write(root.with_suffix(".jsonl"), [f"no. {n}" for n in range(60)]), ["--val", "0.3"]),
+        (lambda root: numbered(root, 50), ["--val", "0.3"]),
+        (lambda root: make_serials(root / "train", 9, "").parent, []),
+    ],
+    ids=["masks", "text", "numbers", "no classes"],
+)
+def test_splits_without_class_names_are_planned(
+    make: Callable[[Path], Path], options: list[str], plan: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    source = make(tmp_path / "s")
+    if not options:
+        make_serials(tmp_path / "s" / "val", 5, "", start=50)
+    found = plan(source, *options)
+    assert len(found["splits"]) == 2
+
+
+def numbered(root: Path, count: int) -> Path:
+    """A list whose labels are whole numbers, the last of which stands once."""
+    make_serials(root, count, "")
+    rows = [f"{path.name},{number % 3 if number else 7}" for number, path in enumerate(sorted(root.iterdir()))]
+    (root / "list.csv").write_text("path,label\n" + "\n".join(rows) + "\n")
+    return root / "list.csv"
+
+
+def test_a_class_that_a_split_lacks_is_known_by_its_number(plan: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    assert plan(numbered(tmp_path, 50), "--val", "0.3")["missing"] in ({"train": ["7"]}, {"val": ["7"]})
+
+
+SIZES = st.lists(st.tuples(st.integers(0, 6), st.integers(-2, 2)), max_size=60)
+
+
+@given(SIZES, st.integers(1, 80))
+def test_candidates_are_all_that_may_be_equal(files: list[tuple[int, int]], most: int) -> None:
+    sizes, crcs = np.array([s for s, _ in files], np.uint64), np.array([c for _, c in files], np.int64)
+    numbers, considered = candidates(sizes, crcs, 0, most)
+    assert len(set(numbers.tolist())) == len(numbers) <= considered <= max(2 * most, len(files) // most)
+    if considered < len(files):
+        return
+
+    def may_be_equal(one: int, other: int) -> bool:
+        same_crc = crcs[one] < 0 or crcs[other] < 0 or crcs[one] == crcs[other]
+        return bool(one != other and sizes[one] == sizes[other] and same_crc)
+
+    expected = {one for one in range(len(files)) if any(may_be_equal(one, other) for other in range(len(files)))}
+    assert expected <= set(numbers.tolist())
+    assert {number for number in numbers.tolist() if np.sum(sizes == sizes[number]) < 2} == set()
+
+
+@given(SIZES)
+def test_repeated_contents_are_those_with_equal_hashes(noted: list[tuple[int, int]]) -> None:
+    contents = Contents(np.arange(len(noted)))
+    for number, (content, label) in enumerate(noted):
+        contents.note(number, content.to_bytes(16, "little"), label)
+    found = {tuple(members.tolist()): labels.tolist() for members, labels in contents.repeated()}
+    groups: dict[int, list[int]] = {}
+    for number, (content, _label) in enumerate(noted):
+        groups.setdefault(content, []).append(number)
+    assert found == {
+        tuple(members): [noted[number][1] for number in members] for members in groups.values() if len(members) > 1
+    }
+    assert list(found) == sorted(found)
+
+
+def test_a_leak_between_an_archive_and_a_folder_is_found(
+    plan: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer.preview.survey._OPENED", 1)
+    make_serials(tmp_path / "loose", 9)
+    make_serials(tmp_path / "s" / "val", 9, start=100)
+    shutil.copy(tmp_path / "loose" / "a" / "00000.png", tmp_path / "s" / "val" / "a" / "leak.png")
+    shutil.make_archive(str(tmp_path / "s" / "train"), "zip", tmp_path / "loose")
+    (leak,) = plan(tmp_path / "s")["survey"]["leaks"]
+    assert leak["contents"] == 1
+
+
+def test_what_was_not_compared_is_said(run: Callable[..., Any], tmp_path: Path) -> None:
+    source = make_serials(tmp_path / "s", 400)  # most have one size
+    assert "looked" not in run("plan", source).stdout
+    assert "looked    at no sample (--look 0)" in run("plan", source, "--look", 0).stdout
+    brief = run("plan", source, "--look", 1e-9).stdout
+    assert re.search(r"looked    compared [12][0-9]{2} of [34][0-9]{2} samples that may be copies \(--look inf", brief)
 
 
 def test_copies_of_documents_are_found(plan: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -158,10 +254,11 @@ def test_the_command_builds_what_is_suggested(
     found = plan(".", "--gray", "--val", "0.4", "--no-shuffle")
     options = {one["option"]: one["value"] for one in found["suggestions"]}
     assert options["--resize"] == "256"
-    assert options["--encode"] in {"raw", "keep"}
     assert options["--size"] == "16MB"
     words = shlex.split(found["command"])
-    assert words[:5] == ["packer", "shard", ".", "../a b-shards", "--no-shuffle"] or "--gray" in words
+    assert words[:2] == ["packer", "shard"]
+    assert words[-2:] == [".", "../a b-shards"]
+    assert {"--gray", "--no-shuffle"} <= set(words)
     run(*words[1:], "--workers", "1", "--quiet")
     store = packer_reader.open(tmp_path / "a b-shards", split="train")
     assert store.manifest.fields[0].shape == (256, 320, 1)
@@ -172,17 +269,25 @@ def test_what_is_given_is_not_suggested(plan: Callable[..., dict[str, Any]], tmp
     picture(400, 500).save(tmp_path / "a.jpg")
     found = plan(tmp_path, "--resize", "128", "--encode", "png", "--size", "1MB")
     assert found["suggestions"] == []
-    assert found["command"].endswith("--resize 128 --encode png --size 1MB")
+    assert found["command"].startswith("packer shard --resize 128 --encode png --size 1MB ")
 
 
 @given(st.floats(1e3, 1e6), st.floats(1, 1e5), st.floats(1e6, 1e10), st.integers(1, 10**8))
 def test_raw_is_suggested_where_it_is_read_faster(size: float, decoded: float, disk: float, samples: int) -> None:
     room = 10**9
-    speeds = Speeds(size, 8 * size, decoded, disk, copied=1e10, room=room)
-    raw = (1e10 if 8 * size * samples <= room else disk) / (8 * size)
-    encoded = min(decoded, (1e10 if size * samples <= room else disk) / size)
-    chosen = codec_for(speeds, samples, "jpg").value
-    assert (chosen == "raw") == (raw >= 1.5 * encoded)
+    speeds = Speeds(size, 8 * size, 10.0, decoded, disk, copied=1e10, room=room)
+
+    def rate(each: float) -> float:
+        return 1 / (each / (1e10 if round((each + 10) * samples) <= room else disk) + 5e-6)
+
+    encoded = min(decoded, rate(size))
+    found = codec_for(speeds, samples, "jpg")
+    assert found is not None
+    assert (found.value == "raw") == (rate(8 * size) >= 1.5 * encoded and samples / encoded > 2)
+
+
+def test_nothing_is_suggested_of_a_disk_that_nobody_knows() -> None:
+    assert codec_for(Speeds(1e5, 1e6, 0, 1000, disk=0, copied=1e10, room=10**9), 10**6, "jpg") is None
 
 
 @given(st.floats(1, 1e16))
