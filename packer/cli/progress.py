@@ -23,9 +23,9 @@ _FIRST_LINE = 1.0
 class Progress:
     """Draws what a build reports; see `packer.drive.Watcher`."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        """Draw nothing when quiet, but for notices."""
-        self._quiet = quiet
+    def __init__(self, *, quiet: bool, unit: str = "sample") -> None:
+        """Draw nothing when quiet, but for notices; `unit` is what is counted."""
+        self._quiet, self._unit = quiet, unit
         self._bar: tqdm.tqdm | None = None  # type: ignore[name-defined]  # noqa: F821 - tqdm loads with the first bar
         self._what, self._total = "", 0
         self._done = self._bytes = self._skipped = 0
@@ -45,7 +45,7 @@ class Progress:
         from tqdm import tqdm
 
         self._bar = tqdm(
-            total=total or None, desc=what, unit="sample", file=sys.stderr, dynamic_ncols=True, smoothing=0.05
+            total=total or None, desc=what, unit=self._unit, file=sys.stderr, dynamic_ncols=True, smoothing=0.05
         )
 
     def advance(self, samples: int, source_bytes: int, skipped: int) -> None:
@@ -67,11 +67,8 @@ class Progress:
             speed = self._done / (now - self._started)
             left = (self._total - self._done) / max(1e-9, speed)
             source = f" {rate:.1f} MB/s, {self._skipped} skipped," if self._bytes else ""
-            click.echo(
-                f"{self._what}: {self._done:,} of {self._total:,} samples, {speed:,.0f} samples/s,{source} about "
-                f"{left:,.0f} s left",
-                err=True,
-            )
+            done = f"{self._what}: {self._done:,} of {self._total:,} {self._unit}s"
+            click.echo(f"{done}, {speed:,.0f} {self._unit}s/s,{source} about {left:,.0f} s left", err=True)
 
     def say(self, text: str) -> None:
         """A notice, also when quiet."""
@@ -87,9 +84,9 @@ class Progress:
 
 
 @contextmanager
-def counting(what: str, total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Progress over so many samples; what is yielded takes how many more are done."""
-    progress = Progress(quiet=quiet)
+def counting(what: str, total: int, *, quiet: bool, unit: str = "sample") -> Iterator[Callable[[int], None]]:
+    """Progress over so many samples, or another unit; what is yielded takes how many more are done."""
+    progress = Progress(quiet=quiet, unit=unit)
     progress.begin(what, total)
     try:
         yield lambda samples: progress.advance(samples, 0, 0)

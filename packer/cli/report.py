@@ -53,7 +53,7 @@ def report(  # noqa: PLR0917 - click passes options by name
     opened = [open_store(f) for f in store_folders(Path(store))] if split is None else [open_store(store, split)]
     found, sheets = list[dict[str, Any]](), list[Any]()
     for one in opened:
-        with counting(f"counting {one.path.name}", values_of(one), quiet=quiet or as_json) as heard:
+        with counting(f"counting {one.path.name}", values_of(one), quiet=quiet or as_json, unit="value") as heard:
             found.append(figures(one, batch_size, shuffle_buffer, heard))
         drawn = spread(len(one), count) if count and can_draw(one) else []
         with counting("drawing", len(drawn), quiet=quiet or as_json) as heard:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from packer.measure.settings import Setting
 from packer.measure.stages import raw_files
 from packer.measure.trial import in_a_process
+from packer_reader.errors import UsageError
 from packer_reader.machine import free_memory, usable_cpus
 from packer_reader.sizes import format_bytes
 from packer_reader.stores.open import open_store
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
 
     from packer.measure.trial import Loop
 
-__all__ = ["Benched", "Stage", "bench"]
+__all__ = ["Benched", "Stage", "bench", "bounds_of"]
 
 _SOME = 10
 """Reads or faults a second that are worth a line."""
-Binds = Literal["disk", "page cache", "decode", "transport"]
+Binds = Literal["disk", "reading", "decoding", "transport"]
 
 _SAYS: dict[Binds, str] = {
     "disk": "the disk binds: the store is larger than the memory that may hold it, so that every epoch reads it; store "
     "smaller samples (--resize, --encode jpg), or add memory",
-    "page cache": "finding and checking samples binds: store larger samples, or give more CPUs",
-    "decode": "decoding binds: store smaller images (--resize) or raw ones (--encode raw), or give more CPUs",
+    "reading": "finding, checking and copying samples binds: give more CPUs",
+    "decoding": "decoding binds: store smaller images (--resize) or raw ones (--encode raw), or give more CPUs",
     "transport": "handing batches to the trainer binds: take larger batches, or smaller crops",
 }
 
@@ -134,9 +135,10 @@ def bench(loop: Loop, raw: str | None, heard: Callable[[str, int], None]) -> Ben
     loop.data(Setting(0))  # what is wrong is said before anything is measured
     if raw is not None:
         raw_files(raw)
-    store, cpus = open_store(loop.store, loop.split), usable_cpus()
-    stored = store.manifest.bytes / max(1, len(store))
+    store, cpus, stored = open_store(loop.store, loop.split), usable_cpus(), loop.sample_bytes()
     picture = next((field for field in store.manifest.fields if field.kind == "image"), None)
+    if raw is not None and picture is None:
+        raise UsageError(f"--raw is about folders of images, and {loop.store!r} holds none: leave it out")
     fits = store.manifest.bytes <= free_memory() // 2
     encoded = replace(loop, decode="bytes", crop=None) if loop.seq_len is None else loop
     alone, together = Setting(0, cpus), Setting(cpus)
@@ -162,8 +164,8 @@ def bench(loop: Loop, raw: str | None, heard: Callable[[str, int], None]) -> Ben
     handed = run("transport", "handover", loop, together)
     stages.append(_stage("transport", handed, handed["bytes"], "", None))
     end = run("end to end", "loop", replace(loop, warm=fits), together)
-    slowest = min(one.rate for one in stages[2:])
-    stages.append(_stage("end to end", end, stored, "its slowest stage", slowest * stored))
+    bounds = bounds_of(stages, cpus, coded=picture is not None and picture.codec != "npy")
+    stages.append(_stage("end to end", end, stored, "its slowest stage", min(bounds.values()) * stored))
     first = run("first epoch", "loop", replace(loop, cold=True), together)
     stages.append(_stage("first epoch, cold", first, stored, "end to end", stages[-1].rate * stored))
     found = list[Stage]()
@@ -175,7 +177,10 @@ def bench(loop: Loop, raw: str | None, heard: Callable[[str, int], None]) -> Ben
             _stage(f"raw folder, {name}", one, one["bytes"], "", None)
             for name, one in (("cold", began), ("warm", again))
         ]
-    return Benched(loop, cpus, fits, limits, tuple(stages), _binds(stages, cpus, fits=fits), tuple(found))
+    if not fits:
+        bounds["disk"] = stages[0].rate
+    binds = min(bounds, key=lambda name: bounds[name])
+    return Benched(loop, cpus, fits, limits, tuple(stages), binds, tuple(found))
 
 
 def _stage(name: str, found: dict[str, Any], size: float, limit: str, most: float | None) -> Stage:
@@ -193,18 +198,21 @@ def _stage(name: str, found: dict[str, Any], size: float, limit: str, most: floa
         reads=requests / seconds,
         read_bytes=found.get("requested", 0) / requests if requests else 0.0,
         faults=found.get("faults", 0) / seconds,
-        busy=found.get("busy", 1.0),
+        busy=found["busy"],
     )
 
 
-def _binds(stages: list[Stage], cpus: int, *, fits: bool) -> Binds:
-    """The slowest stage, when all CPUs do what one process did."""
+def bounds_of(stages: list[Stage], cpus: int, *, coded: bool) -> dict[Binds, float]:
+    """Samples a second that each stage allows, when all CPUs do what one process did.
+
+    Args:
+        stages: measured so far.
+        cpus: of this job.
+        coded: whether images are decoded, rather than copied.
+    """
     rates = {one.name: one.rate for one in stages}
-    found: dict[Binds, float] = {
-        "page cache": cpus * rates["page cache"],
-        "decode": rates.get("decode", rates["batch"]),
-        "transport": rates["transport"],
-    }
-    if not fits:
-        found["disk"] = rates["disk, cold"]
-    return min(found, key=lambda name: found[name])
+    found: dict[Binds, float] = {"reading": cpus * rates["page cache"], "transport": rates["transport"]}
+    if coded:
+        return found | {"decoding": rates["decode"]}
+    # One process filled these batches, its threads only copy.
+    return found | {"reading": min(found["reading"], cpus * rates["batch"])}

@@ -17,8 +17,8 @@ _LOOK, _PAUSE = 0.1, 100
 """Seconds between two looks at the memory, and times that a look took: the system goes through all mapped pages for
 one, and looking each tenth of a second made loops over large batches up to a tenth slower on two CPUs."""
 _SECTOR = 512
-_MAJOR, _USER, _SYSTEM = 9, 11, 12
-"""Fields of /proc/PID/stat behind the name: major faults, CPU time."""
+_MAJOR, _CPU = (9, 10), (11, 12, 13, 14)
+"""Fields of /proc/PID/stat behind the name: major faults and CPU time, of itself and of children that have ended."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Used:
     """Bytes of these."""
 
     def __sub__(self, other: Used) -> Used:
-        """What lies between; processes that have ended in the meantime take what they used with them."""
+        """What lies between."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Used(*(max(0, mine - theirs) for mine, theirs in pairs))
 
@@ -52,8 +52,8 @@ def used(path: Path | None = None) -> Used:
     for process in _family():
         with suppress(OSError):
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            seconds += (int(fields[_USER]) + int(fields[_SYSTEM])) / os.sysconf("SC_CLK_TCK")
-            faults += int(fields[_MAJOR])
+            seconds += sum(int(fields[place]) for place in _CPU) / os.sysconf("SC_CLK_TCK")
+            faults += sum(int(fields[place]) for place in _MAJOR)
             found = re.search(r"^read_bytes: ([0-9]+)$", Path(f"/proc/{process}/io").read_text(), re.MULTILINE)
             read += int(found[1]) if found else 0
     requests, requested = _disk(path) if path is not None else (0, 0)

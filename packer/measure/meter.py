@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Finished", "Meter"]
 
+_FEW = 4
+"""Batches of an epoch under which all of them count: the first ones would be too many to leave out."""
+
 
 class Finished(SystemExit):
     """All repeats are done. A program that does not expect it ends, as one that has done its work."""
@@ -27,7 +30,7 @@ class Meter:
         repeats: how many.
         size: samples of a batch.
         ahead: batches that workers may have read before the first was taken: so many are not counted, nor what comes in
-            the first half of a repeat's time, nor the first of each epoch. None counts everything, from the beginning.
+            the first half of a repeat's time, nor the first of each epoch that has a few. None counts everything.
         disk: a file on the disk whose reads are counted.
     """
 
@@ -48,6 +51,9 @@ class Meter:
         self._begun: tuple[float, Used] | None = None if ahead is not None else (self._created, used(disk))
         self._rates, self._waited, self._looped, self._samples = list[float](), 0.0, 0.0, 0
         self._count, self._spent = 0, 0.0
+        self._batches = _FEW
+        """Of the epoch before."""
+        self._ended: tuple[float, Used] | None = None
 
     def epoch(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The batches of an epoch, measured.
@@ -55,7 +61,7 @@ class Meter:
         Raises:
             Finished: when the loop asks for one more than is needed.
         """
-        asked = self._clock()
+        asked, number, before = self._clock(), -1, self._batches
         for number, batch in enumerate(batches):
             came = self._clock()
             self.first = self.first or came - self._created
@@ -64,9 +70,10 @@ class Meter:
             if self._begun is None:
                 self._warm_up(left)
             else:
-                self._one(self._size(batch), came - asked, left - asked, turned=number == 0)
+                self._one(self._size(batch), came - asked, left - asked, turned=number == 0 and before >= _FEW)
             del batch
             asked = self._clock()
+        self._batches = number + 1
 
     def _warm_up(self, now: float) -> None:
         self._warm += 1
@@ -82,7 +89,12 @@ class Meter:
         if self._spent >= self._seconds:
             self._close()
             if len(self._rates) >= self._repeats:
+                self._end()  # now, while the workers are there
                 raise Finished(0)
+
+    def _end(self) -> None:
+        self._ended = self._ended or (self._clock(), used(self._disk))
+        self._memory.end()
 
     def _close(self) -> None:
         self._rates.append(self._count / self._spent)
@@ -95,10 +107,11 @@ class Meter:
         Args:
             sample_bytes: mean stored size, which tells how much of what was read came from the disk.
         """
-        now, after = self._clock(), used(self._disk)
-        self._memory.end()
         if self._count and not self._rates:
             self._close()
+        self._end()
+        assert self._ended is not None
+        now, after = self._ended
         begun, before = self._begun or (now, after)
         counts, wall = after - before, max(now - begun, 1e-9)
         return {

@@ -15,6 +15,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +32,9 @@ from packer_reader.machine import free_memory
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["main", "measure_script", "program_of"]
+__all__ = ["LIMIT", "main", "measure_script", "program_of"]
 
-_LIMIT = 300
+LIMIT = 300.0
 """Seconds that a program may take beside its repeats, models to be loaded included."""
 
 
@@ -59,7 +60,9 @@ def program_of(command: str) -> list[str]:
     return [python, *words[1:]]
 
 
-def measure_script(program: Sequence[str], setting: Setting, seconds: float, repeats: int) -> dict[str, Any]:
+def measure_script(
+    program: Sequence[str], setting: Setting, seconds: float, repeats: int, limit: float = LIMIT
+) -> dict[str, Any]:
     """Run a program with a setting: what `Meter.found` says, and `predicted` bytes of memory.
 
     Args:
@@ -67,6 +70,7 @@ def measure_script(program: Sequence[str], setting: Setting, seconds: float, rep
         setting: for its data set and loader.
         seconds: of each repeat.
         repeats: how many.
+        limit: seconds that the program may take beside them.
 
     Returns:
         With `too_large`, the predicted bytes, and nothing else where these are over half of what is free.
@@ -78,7 +82,7 @@ def measure_script(program: Sequence[str], setting: Setting, seconds: float, rep
         answer = Path(folder) / "answer.json"
         asked = {"setting": asdict(setting), "seconds": seconds, "repeats": repeats, "answer": str(answer)}
         command = [program[0], "-P", "-m", "packer.measure.script", json.dumps(asked), *program[1:]]
-        limit = _LIMIT + 10 * repeats * seconds
+        limit += 10 * repeats * seconds
         way_out = "run it by itself to see why"
         return answer_of(command, "", f"the script with {setting}", limit, answer=answer, way_out=way_out)
 
@@ -90,7 +94,6 @@ class _Trial:
         self.setting, self._asked = Setting(**asked["setting"]), asked
         self.meter: Meter | None = None
         self.answer: dict[str, Any] = {}
-        self._measured: DataLoader[Any] | None = None
         self._data: StreamDataset | None = None
 
     def put_in_force(self) -> None:
@@ -131,18 +134,17 @@ class _Trial:
 
     def watched(self, loader: DataLoader[Any], batches: Any) -> Iterator[Any]:
         """The batches of a loader; measured, where it is the first one that is read."""
-        self._measured = self._measured or loader
-        if loader is not self._measured:
-            return iter(batches)
         data = loader.dataset
         assert isinstance(data, StreamDataset)
+        self._data = self._data or data
+        if _what(data) != _what(self._data):
+            return iter(batches)
         if self.meter is None:
-            one, size = self.setting, data.batch_size or loader.batch_size or 1
-            self._data = data
+            one, most = self.setting, data.batch_size or loader.batch_size or 1
             self.meter = Meter(
                 self._asked["seconds"],
                 self._asked["repeats"],
-                lambda _: size,
+                lambda batch: _length(batch, most),
                 ahead=2 * one.workers * one.prefetch,
                 disk=data.store.path / "manifest.json",
             )
@@ -158,6 +160,18 @@ class _Trial:
         if not found["rates"]:
             return {"error": "the script ended before anything could be measured: give it more steps", "exit_code": 2}
         return found | {"predicted": self._data.memory(self.setting.workers, self.setting.prefetch)}
+
+
+def _what(data: StreamDataset) -> tuple[object, ...]:
+    """What two data sets have in common that a program makes anew each epoch."""
+    return data.store.path, data.batch_size
+
+
+def _length(batch: Any, most: int) -> int:
+    """Samples of a batch in whatever form a program gives it; the largest number where that does not tell."""
+    first = next(iter(batch.values()), batch) if isinstance(batch, Mapping) else batch
+    first = first[0] if isinstance(first, list | tuple) and first else first
+    return min(most, len(first)) if getattr(first, "shape", None) else most
 
 
 def main() -> None:

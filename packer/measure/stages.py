@@ -17,6 +17,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from packer.measure.counters import used
 from packer.measure.limits import copy_rate, decode_rate, disk_rate, forget
 from packer.measure.meter import Finished, Meter
 from packer.sources.walk import EXTENSIONS
@@ -25,6 +26,7 @@ from packer_reader.batch import BatchReader
 from packer_reader.crops import Draw
 from packer_reader.decode import decode_image, decode_parts
 from packer_reader.errors import SourceError
+from packer_reader.machine import usable_cpus
 from packer_reader.sender import Sender
 from packer_reader.sequences import SequenceStore
 from packer_reader.view import View
@@ -42,6 +44,8 @@ __all__ = ["STAGES", "raw_files"]
 _HELD = 256 << 20
 """Bytes of encoded images that are decoded over and over."""
 _MOST = 1 << 14
+_TRIES = 100
+"""Images that cannot be opened one after the other, before a folder is given up."""
 
 
 def limits(loop: Loop, setting: Setting) -> dict[str, Any]:
@@ -77,13 +81,14 @@ def decode(loop: Loop, setting: Setting) -> dict[str, Any]:
             done += 1
         return done
 
-    rates = []
+    rates, before, started = [], used(), time.perf_counter()
     with ThreadPoolExecutor(setting.threads) as pool:
         for _ in range(loop.repeats):
             began = time.perf_counter()
             done = sum(pool.map(partial(work, ends=began + loop.seconds), range(setting.threads)))
             rates.append(done / (time.perf_counter() - began))
-    return {"rates": rates}
+    seconds = time.perf_counter() - started
+    return {"rates": rates, "seconds": seconds, "busy": min(1.0, (used() - before).cpu / seconds / usable_cpus())}
 
 
 def _picture(store: Store) -> FieldSpec | None:
@@ -163,17 +168,27 @@ class _Files(Dataset[Any]):
     def __len__(self) -> int:
         return len(self._files)
 
+    def _opened(self, number: int) -> Image.Image:
+        """An image; in place of one that cannot be opened the next that can."""
+        for place in range(number, number + _TRIES):
+            with suppress(*_BROKEN), Image.open(self._files[place % len(self._files)]) as opened:
+                return ImageOps.exif_transpose(opened).convert(self._mode)
+        raise SourceError(f"--raw: {_TRIES} files like {str(self._files[number])!r} cannot be opened as images")
+
     def __getitem__(self, number: int) -> Any:
-        with Image.open(self._files[number]) as opened:
-            image = ImageOps.exif_transpose(opened).convert(self._mode)
+        image = self._opened(number)
         if self._size is None:
-            return np.asarray(image)
+            return np.array(image)
         height, width = self._size
         if self._cropped:
             cut = RandomResizedCrop(height).cut(image.height, image.width, Draw(0, 0, number))
             box = (cut.left, cut.top, cut.left + cut.width, cut.top + cut.height)
-            return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR, box))
-        return np.asarray(ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR))
+            return np.array(image.resize((width, height), Image.Resampling.BILINEAR, box))
+        return np.array(ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR))
+
+
+_BROKEN = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""What Pillow raises for files that it cannot open."""
 
 
 def raw(loop: Loop, setting: Setting, folder: str, known: int | None) -> dict[str, Any]:
@@ -188,6 +203,7 @@ def raw(loop: Loop, setting: Setting, folder: str, known: int | None) -> dict[st
     Raises:
         SourceError: it holds none.
     """
+    Image.MAX_IMAGE_PIXELS = None
     files = raw_files(folder)[:known]
     picture = _picture(loop.data(setting).store)
     assert picture is not None

@@ -6,6 +6,8 @@ A fresh process, since what a loop leaves behind (mapped stores, caches, threads
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +19,9 @@ from packer.measure.limits import forget
 from packer.measure.meter import Finished, Meter
 from packer.measure.settings import Setting
 from packer_reader import RandomResizedCrop, StreamDataset, loader
-from packer_reader.errors import PackerError, WorkerError
+from packer_reader.errors import BatchError, PackerError, UsageError, WorkerError
+from packer_reader.sequences import SequenceStore
+from packer_reader.stores.open import open_store
 from packer_reader.warm import warm as read_all
 
 if TYPE_CHECKING:
@@ -61,15 +65,26 @@ class Loop:
             PackerError: the store cannot be read so.
         """
         crop = None if self.crop is None else RandomResizedCrop(self.crop)
-        return StreamDataset(
-            self.store,
-            split=self.split,
-            batch_size=self.batch_size,
-            crop=crop,
-            seq_len=self.seq_len,
-            decode=self.decode,
-            threads=setting.threads,
-        )
+        try:
+            return StreamDataset(
+                self.store,
+                split=self.split,
+                batch_size=self.batch_size,
+                crop=crop,
+                seq_len=self.seq_len,
+                decode=self.decode,
+                threads=setting.threads,
+            )
+        except BatchError:
+            if crop is None:
+                raise UsageError(f"images of {self.store!r} differ in size: give --crop N, as training does") from None
+            raise
+
+    def sample_bytes(self) -> float:
+        """Mean stored bytes of a sample, which with `seq_len` is a sequence."""
+        store = open_store(self.store, self.split)
+        samples = len(store) if self.seq_len is None else len(SequenceStore(store, self.seq_len))
+        return store.manifest.bytes / max(1, samples)
 
 
 def measure(loop: Loop, setting: Setting) -> dict[str, Any]:
@@ -93,7 +108,7 @@ def measure(loop: Loop, setting: Setting) -> dict[str, Any]:
                     time.sleep(loop.step)
             if loop.cold:
                 break
-    return meter.found(store.manifest.bytes / max(1, len(store)))
+    return meter.found(loop.sample_bytes())
 
 
 def _size(batch: Any) -> int:
@@ -139,14 +154,20 @@ def answer_of(
         PackerError: what the process could not do.
         WorkerError: it ended by itself, or not at all.
     """
-    try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
-    except subprocess.TimeoutExpired:
-        raise WorkerError(f"{what} did not end in {limit:.0f} s: {way_out}") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+    ) as process:
+        try:
+            said, complaints = process.communicate(asked.encode(), limit)
+        except subprocess.TimeoutExpired:
+            raise WorkerError(f"{what} did not end in {limit:.0f} s: {way_out}") from None
+        finally:  # with its workers, also when this process is interrupted
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode != 0:
+        last = (complaints.decode(errors="replace").strip().splitlines() or ["no word"])[-1]
         raise WorkerError(f"{what} ended by itself ({last}): {way_out}")
-    found: dict[str, Any] = json.loads(done.stdout if answer is None else answer.read_text())
+    found: dict[str, Any] = json.loads(said if answer is None else answer.read_bytes())
     if "error" in found:
         error = PackerError(found["error"])
         error.exit_code = found["exit_code"]

@@ -6,10 +6,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from packer.measure.script import measure_script
+from packer.measure.script import LIMIT, measure_script
 from packer.measure.settings import Measured, Setting, bottleneck, grid, knee, refinements
 from packer.measure.trial import in_a_process
-from packer_reader.errors import UsageError
+from packer_reader.errors import UsageError, WorkerError
 from packer_reader.machine import free_memory, usable_cpus
 from packer_reader.sizes import format_bytes
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Tuned", "tune"]
 
 _STARTS = ("fork", "forkserver")
+_WAITS = 20.0
+"""Seconds that a program may at least take to begin, once others have been measured."""
 _BATCHES = 4
 """Of an epoch at least: the first of each is not counted."""
 _SAYS: dict[Binds, str] = {
@@ -109,43 +111,72 @@ def tune(loop: Loop, limit: float, heard: Callable[[Setting, int], None], script
     """
     if script is None and len(loop.data(Setting(0))) < _BATCHES:
         raise UsageError(f"an epoch has under {_BATCHES} batches of {loop.batch_size}: give a smaller --batch-size")
-    ends = time.monotonic() + limit
-    most = free_memory() // 2
-    measured, left_out = list[Measured](), dict[str, list[Setting]]()
+    settings, pinned = grid(usable_cpus()), _has_cuda()
+    total = len(settings) + len(refinements(Setting(1), _STARTS, pinned=pinned))
+    sweep = _Sweep(loop, script, time.monotonic() + limit, lambda setting: heard(setting, total))
+    for setting in settings:
+        sweep.attempt(setting)
+    if not sweep.measured:
+        raise UsageError(f"every setting needs {sweep.too_large}: lower --batch-size")
+    for setting in refinements(knee(sweep.measured).setting, _STARTS, pinned=pinned):
+        sweep.attempt(setting)
+    chosen = knee(sweep.measured)
+    binds = bottleneck(chosen, step=1.0 if script else loop.step)
+    return Tuned(loop, tuple(sweep.measured), sweep.left_out, chosen, binds, script)
 
-    first = grid(usable_cpus())
-    total = len(first) + len(refinements(Setting(1), _STARTS, pinned=_has_cuda()))
 
-    too_large = f"over half of the free memory ({format_bytes(most)})"
+class _Sweep:
+    """Settings as they are tried."""
 
-    def attempt(setting: Setting) -> None:
-        predicted = 0 if script else loop.data(setting).memory(setting.workers, setting.prefetch)
-        reason = too_large if predicted > most else ""
-        if not reason and time.monotonic() > ends and measured:
-            reason = "for want of time (--limit)"
-        if reason:
-            left_out.setdefault(reason, []).append(setting)
+    def __init__(self, loop: Loop, script: Sequence[str] | None, ends: float, heard: Callable[[Setting], None]) -> None:
+        self._loop, self._script, self._ends, self._heard = loop, script, ends, heard
+        self._most = free_memory() // 2
+        self.too_large = f"over half of the free memory ({format_bytes(self._most)})"
+        self.measured = list[Measured]()
+        self.left_out = dict[str, list[Setting]]()
+        self._longest = 0.0
+        """Seconds of a trial so far."""
+
+    def attempt(self, setting: Setting) -> None:
+        """Measure a setting, or note why not.
+
+        Raises:
+            PackerError: the first one cannot be measured.
+        """
+        predicted = 0 if self._script else self._loop.data(setting).memory(setting.workers, setting.prefetch)
+        if predicted > self._most:
+            self._leave_out(setting, self.too_large)
             return
-        heard(setting, total)
-        if script:
-            found = measure_script(script, setting, loop.seconds, loop.repeats)
-            if "too_large" in found:
-                left_out.setdefault(too_large, []).append(setting)
-                return
-            predicted = found["predicted"]
-        else:
-            found = in_a_process("loop", loop, setting)
+        if time.monotonic() > self._ends and self.measured:
+            self._leave_out(setting, "for want of time (--limit)")
+            return
+        self._heard(setting)
+        began = time.monotonic()
+        try:
+            found = self._run(setting)
+        except WorkerError as error:
+            if not self.measured:
+                raise
+            self._leave_out(setting, str(error))
+            return
+        self._longest = max(self._longest, time.monotonic() - began)
+        if "too_large" in found:
+            self._leave_out(setting, self.too_large)
+            return
         kept = {name: found[name] for name in ("stalled", "busy", "from_disk", "first", "peak")}
-        measured.append(Measured(setting, tuple(found["rates"]), predicted=predicted, **kept))
+        predicted = found.get("predicted", predicted)
+        self.measured.append(Measured(setting, tuple(found["rates"]), predicted=predicted, **kept))
 
-    for setting in first:
-        attempt(setting)
-    if not measured:
-        raise UsageError(f"every setting needs over half of the free memory ({format_bytes(most)}): lower --batch-size")
-    for setting in refinements(knee(measured).setting, _STARTS, pinned=_has_cuda()):
-        attempt(setting)
-    chosen = knee(measured)
-    return Tuned(loop, tuple(measured), left_out, chosen, bottleneck(chosen, step=1.0 if script else loop.step), script)
+    def _leave_out(self, setting: Setting, reason: str) -> None:
+        self.left_out.setdefault(reason, []).append(setting)
+
+    def _run(self, setting: Setting) -> dict[str, Any]:
+        loop = self._loop
+        if self._script is None:
+            return in_a_process("loop", loop, setting)
+        # One setting may hang where others do not: forkserver, in programs that do not guard their main part.
+        waits = max(_WAITS, 4 * self._longest) if self._longest else LIMIT
+        return measure_script(self._script, setting, loop.seconds, loop.repeats, waits)
 
 
 def _has_cuda() -> bool:

@@ -18,9 +18,11 @@ from packer_reader.summary import describe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy.typing as npt
+
     from packer_reader.stores.base import Store
 
-__all__ = ["figures", "values_of"]
+__all__ = ["figures", "histogram", "values_of"]
 
 _BINS = 32
 _COLUMNS = {
@@ -58,7 +60,9 @@ def figures(
         "size": format_bytes(store.manifest.bytes),
         "classes": _classes(store),
         "histograms": [
-            _histogram(store, name, text, heard) for name, text in _COLUMNS.items() if name in store.columns
+            histogram(store.columns.numbers(name), name, text, heard)
+            for name, text in _COLUMNS.items()
+            if name in store.columns
         ],
         "skipped": _skipped(store),
         "shuffling": _shuffling(store, batch_size, shuffle_buffer),
@@ -86,12 +90,12 @@ def values_of(store: Store) -> int:
     return len(store) * sum(name in store.columns for name in _COLUMNS)
 
 
-def _histogram(store: Store, name: str, caption: str, heard: Callable[[int], None]) -> dict[str, Any]:
+def histogram(column: npt.NDArray[Any], name: str, caption: str, heard: Callable[[int], None]) -> dict[str, Any]:
     """Counts of values between edges; the column is looked at in pieces, as it may be larger than memory."""
-    column = store.columns.numbers(name)
     parts = [column[start : start + _CHUNK] for start in range(0, len(column), _CHUNK)]
     low, high = min(int(part.min()) for part in parts), max(int(part.max()) for part in parts)
-    edges = np.linspace(low, high + 1, min(_BINS, high - low + 1) + 1)
+    width = -(-(high - low + 1) // _BINS)  # whole, or equal shares of whole numbers would look like a comb
+    edges = np.arange(low, high + 1 + width, width)
     counts = np.zeros(len(edges) - 1, np.int64)
     for part in parts:
         counts += np.histogram(part, edges)[0]

@@ -197,6 +197,45 @@ def test_a_script_is_run_with_the_setting(setting: Setting, make: str, tar_store
     )
 
 
+ANEW = """
+import sys
+from packer_reader import StreamDataset, loader
+
+sys.stdout.buffer.write(b"\\xff\\xfe")
+for epoch in range(200):
+    ds = StreamDataset(sys.argv[1], batch_size=4)
+    for batch in loader(ds):
+        pass
+sys.exit("it went on to the end")
+"""
+
+
+def test_a_loader_that_is_made_anew_each_epoch_is_measured(tar_store: Path, tmp_path: Path) -> None:
+    got = measure_script([sys.executable, str(program(tmp_path, ANEW)), str(tar_store)], Setting(0), 0.05, 2)
+    assert len(got["rates"]) == 2
+
+
+@pytest.mark.parametrize("persistent", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_what_workers_do_is_counted(persistent: bool, tar_store: Path, tmp_path: Path) -> None:
+    make = f"DataLoader(ds, None, num_workers=9, persistent_workers={persistent})"
+    text = TRAIN.replace("time.sleep(0.004)", "pass")
+    words = [sys.executable, str(program(tmp_path, text, make)), str(tar_store)]
+    assert measure_script(words, Setting(2), 0.3, 2)["busy"] > 0.2
+
+
+def test_a_setting_that_hangs_is_left_out(tar_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "grid", lambda _: [Setting(1)])
+    monkeypatch.setattr(tuning, "_WAITS", 4.0)
+    monkeypatch.setattr(tuning, "refinements", lambda *_, **__: [Setting(1, start="forkserver")])
+    text = TRAIN.replace('if __name__ == "__main__":', "if True:")
+    words = [sys.executable, str(program(tmp_path, text)), str(tar_store)]
+    found = tune(Loop(str(tar_store), None, 4, None, None, 0.0, 0.05, 1), 100.0, lambda *_: None, words)
+    assert [one.setting for one in found.measured] == [Setting(1)]
+    ((reason, left),) = found.left_out.items()
+    assert left == [Setting(1, start="forkserver")]
+    assert "did not end" in reason or "ended by itself" in reason
+
+
 def test_a_module_is_run_as_well(tar_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path)
     monkeypatch.chdir(tmp_path)

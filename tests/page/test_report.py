@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from PIL import Image
 
 import packer_reader
 from packer import Job, Recipe, build, tokenized
-from packer.page.figures import figures
+from packer.page.figures import figures, histogram
 from packer.page.render import render
 from tests.conftest import make_photos, make_serials
 from tests.page.browser import Browser, browser
@@ -23,7 +24,6 @@ from tests.text.documents import built, words, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 NASTY = "<script>document.title='hit'</script>&\"'"
 
@@ -108,10 +108,10 @@ def test_json_says_the_same(run: Callable[..., Any], page_store: Path, tmp_path:
     (store,) = found["stores"]
     opened = packer_reader.open(page_store)
     assert sum(store["classes"]["counts"]) == store["samples"] == len(opened)
-    for histogram in store["histograms"]:
-        values = opened.columns.numbers(histogram["name"])
-        assert sum(histogram["counts"]) == len(opened)
-        assert (histogram["low"], histogram["high"]) == (values.min(), values.max())
+    for shown in store["histograms"]:
+        values = opened.columns.numbers(shown["name"])
+        assert sum(shown["counts"]) == len(opened)
+        assert (shown["low"], shown["high"]) == (values.min(), values.max())
     assert sum(kind["count"] for kind in store["skipped"]) == 6
     shares = [point["share"] for point in store["shuffling"]["curve"]]
     assert shares == sorted(shares)  # a larger buffer never mixes less
@@ -128,9 +128,20 @@ def test_options_are_heard_and_errors_are_said(run: Callable[..., Any], page_sto
     assert "shuffle_buffer" in run("report", page_store, "-o", page, "--shuffle-buffer", "x", exit_code=2).stderr
 
 
+@given(st.integers(0, 300), st.integers(1, 500))
+def test_histograms_of_whole_numbers_have_whole_bins(low: int, span: int) -> None:
+    values = np.repeat(np.arange(low, low + span), 7)
+    found = histogram(values, "x", "x", lambda _: None)
+    assert sum(found["counts"]) == len(values)
+    assert len(found["counts"]) <= 32
+    assert len(set(found["counts"][:-1])) <= 1  # each is as wide as the others, but for the last
+    assert found["edges"][0] == low
+    assert found["edges"][-1] > low + span - 1
+
+
 @given(st.lists(st.tuples(st.text(), st.integers(0, 10**6)), min_size=1, max_size=90))
 def test_any_class_names_make_a_sound_page(classes: list[tuple[str, int]]) -> None:
-    store = packer_reader.open(_EMPTYISH)
+    store = packer_reader.open(_SMALL)
     found = figures(store, 8, "1MB")
     counts = [count for _, count in classes]
     order = sorted(range(len(counts)), key=lambda index: -counts[index])
@@ -146,4 +157,4 @@ def test_any_class_names_make_a_sound_page(classes: list[tuple[str, int]]) -> No
     assert len(re.findall(r"<i style=\"width:[0-9.]+%\"></i>", page)) == min(40, len(classes))
 
 
-_EMPTYISH = "tests/golden/v1/tar"
+_SMALL = Path(__file__).parent.parent / "golden" / "v1" / "tar"
