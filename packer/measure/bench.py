@@ -157,7 +157,7 @@ def bench(loop: Loop, raw: str | None, heard: Callable[[str, int], None]) -> Ben
     if picture is not None:
         decoded = run("decode", "decode", loop, alone)
         bare = (limits["decoded"] or 0.0) * stored
-        stages.append(_stage("decode", decoded, stored, "the bare library", bare or None))
+        stages.append(_stage("decode", decoded, stored, "whole images, bare library", bare or None))
     batch = run("batch", "loop", replace(loop, warm=fits), alone)
     in_decode = stages[-1].rate * stored if picture is not None else limits["copied"]
     stages.append(_stage("batch", batch, stored, "decoding" if picture is not None else "a memory copy", in_decode))

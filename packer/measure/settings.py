@@ -38,9 +38,10 @@ class Setting:
     pin_memory: bool = False
 
     @property
-    def cost(self) -> tuple[int, int, int]:
-        """What a setting takes: processes first."""
-        return self.workers, self.workers * self.threads, self.workers * self.prefetch
+    def cost(self) -> tuple[int, int, int, bool]:
+        """What a setting takes: processes first; and whether it differs from the defaults in something else."""
+        other = self.pin_memory or self.start != Setting.start
+        return self.workers, self.workers * self.threads, self.workers * self.prefetch, other
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,12 @@ def test_the_knee_is_near_the_best_with_the_fewest_workers(rows: list[tuple[int,
     assert all(one.setting.workers >= chosen.setting.workers for one in measured if one.rate >= 0.95 * best)
 
 
+def test_another_start_method_must_be_worth_it() -> None:
+    plain, other = found(Setting(2), 100.0), found(Setting(2, start="forkserver"), 104.0)
+    assert knee([plain, other]) is plain
+    assert knee([plain, replace(other, rates=(120.0,))]).setting == other.setting
+
+
 def test_what_is_refined_differs_in_one_thing() -> None:
     best = Setting(4, 2)
     for one in refinements(best, ("fork", "forkserver"), pinned=True):
