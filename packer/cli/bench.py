@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from packer.cli.loops import check_loop, loop_options
 from packer.cli.options import output_options
 from packer.cli.progress import Steps
 
@@ -14,11 +15,7 @@ __all__ = ["bench"]
 
 
 @click.command()
-@click.argument("store")
-@click.option("--split", help="Which split, where STORE holds several.")
-@click.option("--batch-size", type=int, default=256, show_default=True, help="Samples per batch.")
-@click.option("--crop", type=int, metavar="N", help="With random crops, resized to NxN.")
-@click.option("--seq-len", type=int, metavar="L", help="Read documents as sequences of L tokens.")
+@loop_options
 @click.option("--raw", metavar="SRC", help="The folder of images it was made from, through a plain DataLoader.")
 @click.option("--seconds", type=float, default=1.5, show_default=True, help="Of each repeat.")
 @click.option("--repeats", type=int, default=3, show_default=True, help="Of each stage.")
@@ -48,17 +45,11 @@ def bench(  # noqa: PLR0917 - click passes options by name
       packer bench out.lmdb --crop 224 --raw imagefolder/ -o bench.png
     """
     from packer.measure.bench import bench as measured
-    from packer.measure.plot import check_name, plot_bench
+    from packer.measure.plot import plot_bench
     from packer.measure.trial import Loop
-    from packer_reader.arguments import whole
-    from packer_reader.errors import UsageError
 
-    whole("--repeats", repeats, 1, 100)
-    if not 0.01 <= seconds <= 1e6:
-        raise UsageError(f"--seconds is {seconds!r}, it must be from 0.01 to a million")
+    check_loop(seconds, repeats, out)
     loop = Loop(store, split, batch_size, crop, seq_len, 0.0, seconds, repeats)
-    if out is not None:
-        check_name(Path(out))  # before anything is measured
     steps = Steps(quiet=quiet or as_json)
     found = measured(loop, raw, lambda stage, total: steps.begin(f"measuring {stage}", total))
     if out is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.cli.loops import check_loop, loop_options
 from packer.cli.options import any_given, output_options
 from packer.cli.progress import Steps
 
@@ -18,11 +19,7 @@ __all__ = ["tune"]
 
 
 @click.command()
-@click.argument("store")
-@click.option("--split", help="Which split, where STORE holds several.")
-@click.option("--batch-size", type=int, default=256, show_default=True, help="Samples per batch.")
-@click.option("--crop", type=int, metavar="N", help="With random crops, resized to NxN.")
-@click.option("--seq-len", type=int, metavar="L", help="Read documents as sequences of L tokens.")
+@loop_options
 @click.option(
     "--step-ms", type=float, default=0.0, metavar="MS", help="Time of a training step that leaves the CPU alone."
 )
@@ -60,19 +57,18 @@ def tune(  # noqa: PLR0917 - click passes options by name
       packer tune out.lmdb --crop 224 --step-ms 120 -o tune.png
       packer tune out.lmdb --script 'python train.py --lr 0.1'
     """
-    from packer.measure.plot import check_name, plot_tune
+    from packer.measure.plot import plot_tune
     from packer.measure.script import program_of
     from packer.measure.trial import Loop
     from packer.measure.tune import tune as sweep
-    from packer_reader.arguments import whole
     from packer_reader.errors import UsageError
 
     if script is not None and any_given("batch_size", "crop", "seq_len", "step_ms", "split"):
         raise UsageError("--script has its own loop: leave out --batch-size, --crop, --seq-len, --step-ms and --split")
-    whole("--repeats", repeats, 1, 100)
-    for name, value, least in (("--step-ms", step_ms, 0.0), ("--seconds", seconds, 0.01), ("--limit", limit, 0.0)):
-        if not least <= value <= 1e6:
-            raise UsageError(f"{name} is {value!r}, it must be from {least} to a million")
+    check_loop(seconds, repeats, out)
+    for name, value in (("--step-ms", step_ms), ("--limit", limit)):
+        if not 0 <= value <= 1e6:
+            raise UsageError(f"{name} is {value!r}, it must be from 0 to a million")
     loop = Loop(store, split, batch_size, crop, seq_len, step_ms / 1000, seconds, repeats)
 
     steps = Steps(quiet=quiet or as_json)
@@ -80,8 +76,6 @@ def tune(  # noqa: PLR0917 - click passes options by name
     def heard(setting: Setting, total: int) -> None:
         steps.begin(f"trying {setting.workers} workers with {setting.threads} threads, {setting.start}", total)
 
-    if out is not None:
-        check_name(Path(out))  # before anything is measured
     program = None if script is None else program_of(script)
     found = sweep(loop, limit, heard, program)
     if out is not None:

@@ -17,7 +17,7 @@ from packer_reader.stores.open import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from packer.measure.trial import Loop
+    from packer.measure.trial import Loop, What
 
 __all__ = ["Benched", "Stage", "bench", "bounds_of"]
 
@@ -133,54 +133,77 @@ def bench(loop: Loop, raw: str | None, heard: Callable[[str, int], None]) -> Ben
         PackerError: the store cannot be read so.
     """
     loop.data(Setting(0))  # what is wrong is said before anything is measured
+    store = open_store(loop.store, loop.split)
+    picture = next((field for field in store.manifest.fields if field.kind == "image"), None)
     if raw is not None:
         raw_files(raw)
-    store, cpus, stored = open_store(loop.store, loop.split), usable_cpus(), loop.sample_bytes()
-    picture = next((field for field in store.manifest.fields if field.kind == "image"), None)
-    if raw is not None and picture is None:
-        raise UsageError(f"--raw is about folders of images, and {loop.store!r} holds none: leave it out")
+        if picture is None:
+            raise UsageError(f"--raw is about folders of images, and {loop.store!r} holds none: leave it out")
     fits = store.manifest.bytes <= free_memory() // 2
-    encoded = replace(loop, decode="bytes", crop=None) if loop.seq_len is None else loop
-    alone, together = Setting(0, cpus), Setting(cpus)
-
     total = 7 + (picture is not None) + 2 * (raw is not None)
+    run = _Run(replace(loop, warm=fits), usable_cpus(), loop.sample_bytes(), lambda name: heard(name, total))
+    limits = run.trial("limits", "limits", loop, run.alone)
+    bounds = _reading(run, limits, picture.codec if picture is not None else None)
+    if not fits:
+        bounds["disk"] = run.rate("disk, cold")
+    found = _raw_folder(run, raw) if raw is not None else ()
+    return Benched(loop, run.cpus, fits, limits, tuple(run.stages), min(bounds, key=lambda name: bounds[name]), found)
 
-    def run(name: str, what: Any, loop: Loop, setting: Setting, **more: Any) -> dict[str, Any]:
-        heard(name, total)
+
+class _Run:
+    """Stages as they are measured."""
+
+    def __init__(self, loop: Loop, cpus: int, stored: float, heard: Callable[[str], None]) -> None:
+        self.loop, self.cpus, self.stored, self._heard = loop, cpus, stored, heard
+        self.alone, self.together = Setting(0, cpus), Setting(cpus)
+        """One process with a thread per CPU; a worker per CPU."""
+        self.stages = list[Stage]()
+
+    def trial(self, name: str, what: What, loop: Loop, setting: Setting, **more: Any) -> dict[str, Any]:
+        """What a process of its own measures."""
+        self._heard(name)
         return in_a_process(what, loop, setting, **more)
 
-    limits = run("limits", "limits", loop, alone)
-    cold = run("disk", "loop", replace(encoded, cold=True), Setting(0))
-    stages = [_stage("disk, cold", cold, stored, "the sequential read", limits["disk"])]
-    warm = run("page cache", "loop", replace(encoded, warm=fits), Setting(0))
-    stages.append(_stage("page cache", warm, stored, "a memory copy", limits["copied"]))
-    if picture is not None:
-        decoded = run("decode", "decode", loop, alone)
-        bare = (limits["decoded"] or 0.0) * stored
-        stages.append(_stage("decode", decoded, stored, "whole images, bare library", bare or None))
-    batch = run("batch", "loop", replace(loop, warm=fits), alone)
-    in_decode = stages[-1].rate * stored if picture is not None else limits["copied"]
-    stages.append(_stage("batch", batch, stored, "decoding" if picture is not None else "a memory copy", in_decode))
-    handed = run("transport", "handover", loop, together)
-    stages.append(_stage("transport", handed, handed["bytes"], "", None))
-    end = run("end to end", "loop", replace(loop, warm=fits), together)
-    bounds = bounds_of(stages, cpus, coded=picture is not None and picture.codec != "npy")
-    stages.append(_stage("end to end", end, stored, "its slowest stage", min(bounds.values()) * stored))
-    first = run("first epoch", "loop", replace(loop, cold=True), together)
-    stages.append(_stage("first epoch, cold", first, stored, "end to end", stages[-1].rate * stored))
-    found = list[Stage]()
-    if raw is not None:
-        began = run("raw folder, cold", "raw", replace(loop, cold=True), together, folder=raw, known=None)
-        known = max(began["samples"], 4 * loop.batch_size)
-        again = run("raw folder, warm", "raw", loop, together, folder=raw, known=known)
-        found = [
-            _stage(f"raw folder, {name}", one, one["bytes"], "", None)
-            for name, one in (("cold", began), ("warm", again))
-        ]
-    if not fits:
-        bounds["disk"] = stages[0].rate
-    binds = min(bounds, key=lambda name: bounds[name])
-    return Benched(loop, cpus, fits, limits, tuple(stages), binds, tuple(found))
+    def add(self, name: str, found: dict[str, Any], limit: str = "", most: float | None = None) -> None:
+        """A stage is done; `most` samples a second is what it could have been."""
+        size = found.get("bytes", self.stored)
+        self.stages.append(_stage(name, found, size, limit, most * size if most else None))
+
+    def rate(self, name: str) -> float:
+        """Samples a second of a stage."""
+        return next(stage.rate for stage in self.stages if stage.name == name)
+
+
+def _reading(run: _Run, limits: dict[str, Any], codec: str | None) -> dict[Binds, float]:
+    """The stages of the store, from the disk to the trainer; what each of them allows."""
+    loop = run.loop
+    encoded = replace(loop, decode="bytes", crop=None) if loop.seq_len is None else loop
+    cold = run.trial("disk", "loop", replace(encoded, cold=True, warm=False), Setting(0))
+    run.add("disk, cold", cold, "the sequential read", limits["disk"] / run.stored)
+    copied = limits["copied"] / run.stored
+    run.add("page cache", run.trial("page cache", "loop", encoded, Setting(0)), "a memory copy", copied)
+    if codec is not None:
+        decoded = run.trial("decode", "decode", loop, run.alone)
+        run.add("decode", decoded, "whole images, bare library", limits["decoded"])
+    within = ("decoding", run.rate("decode")) if codec is not None else ("a memory copy", copied)
+    run.add("batch", run.trial("batch", "loop", loop, run.alone), *within)
+    run.add("transport", run.trial("transport", "handover", loop, run.together))
+    bounds = bounds_of(run.stages, run.cpus, coded=codec not in {None, "npy"})
+    end = run.trial("end to end", "loop", loop, run.together)
+    run.add("end to end", end, "its slowest stage", min(bounds.values()))
+    first = run.trial("first epoch", "loop", replace(loop, cold=True, warm=False), run.together)
+    run.add("first epoch, cold", first, "end to end", run.rate("end to end"))
+    return bounds
+
+
+def _raw_folder(run: _Run, folder: str) -> tuple[Stage, Stage]:
+    """The raw folder, from the disk; and what was read of it just now, from memory."""
+    cold = replace(run.loop, cold=True, warm=False)
+    began = run.trial("raw folder, cold", "raw", cold, run.together, folder=folder, known=None)
+    known = max(began["samples"], 4 * run.loop.batch_size)
+    again = run.trial("raw folder, warm", "raw", run.loop, run.together, folder=folder, known=known)
+    one, other = (_stage(f"raw folder, {n}", f, f["bytes"], "", None) for n, f in (("cold", began), ("warm", again)))
+    return one, other
 
 
 def _stage(name: str, found: dict[str, Any], size: float, limit: str, most: float | None) -> Stage:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from packer_reader.view import Decode
 
-__all__ = ["Loop", "answer_of", "in_a_process", "main", "measure"]
+__all__ = ["Loop", "What", "answer_of", "in_a_process", "main", "measure"]
 
 _TRIAL = 60
 """Seconds that a trial may take beside its repeats: torch is loaded by each."""
