@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from packer_reader.format.fields import FieldSpec
     from packer_reader.stores.base import Store
 
-__all__ = ["STAGES", "raw_files"]
+__all__ = ["STAGES", "decode", "handover", "limits", "raw", "raw_files"]
 
 _HELD = 256 << 20
 """Bytes of encoded images that are decoded over and over."""

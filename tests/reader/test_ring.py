@@ -205,7 +205,8 @@ def test_leaving_leaves_nothing_behind(how: str, raw: Path) -> None:
     for _ in range(15):
         with suppress(ZeroDivisionError):
             leave()
-    assert left_behind() == before
+    # What others have left may go meanwhile, but nothing comes.
+    assert all(now <= then for now, then in zip(left_behind(), before, strict=True))
     assert sorted(os.listdir("/dev/shm")) == shared
 
 
