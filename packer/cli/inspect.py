@@ -84,6 +84,10 @@ def inspect(  # noqa: PLR0917 - click passes options by name
         raise click.UsageError("--sample, --samples, --diff and --batch are asked for one at a time")
     if batch is None and any_given("batch_size", "rank", "world_size", "seed", "shuffle_buffer", "start"):
         raise click.UsageError("options of a run are about a batch: give --batch EPOCH:STEP too")
+    if out is not None:
+        from packer.cli.outputs import outside_of_stores
+
+        outside_of_stores(Path(out))
     if out is not None and batch is None and samples is None:
         raise click.UsageError("-o draws samples: give --samples N or --batch EPOCH:STEP too")
     from packer_reader.arguments import whole

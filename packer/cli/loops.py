@@ -36,6 +36,7 @@ def check_loop(seconds: float, repeats: int, out: str | None) -> None:
     """
     from pathlib import Path
 
+    from packer.cli.outputs import outside_of_stores
     from packer.measure.plot import check_name
     from packer_reader.arguments import whole
     from packer_reader.errors import UsageError
@@ -45,3 +46,4 @@ def check_loop(seconds: float, repeats: int, out: str | None) -> None:
         raise UsageError(f"--seconds is {seconds!r}, it must be from 0.01 to a million")
     if out is not None:
         check_name(Path(out))
+        outside_of_stores(Path(out))

@@ -38,6 +38,11 @@ def _terminate(_: int, __: Any) -> None:
     raise _Terminated
 
 
+def _go_on(ctx: click.Context) -> str:
+    """What to do after an interruption: builds go on where they were."""
+    return ": run the same command again to go on" if ctx.invoked_subcommand in {"build", "shard"} else ""
+
+
 class _Commands(click.Group):
     """Loads a command's module when it is asked for, and restates errors in one line."""
 
@@ -67,10 +72,10 @@ class _Commands(click.Group):
             )
             ctx.exit(1)
         except _Terminated:
-            click.echo("terminated: run the same command again to go on", err=True)
+            click.echo(f"terminated{_go_on(ctx)}", err=True)
             ctx.exit(143)
         except KeyboardInterrupt:
-            click.echo("interrupted: run the same command again to go on", err=True)
+            click.echo(f"interrupted{_go_on(ctx)}", err=True)
             ctx.exit(130)
 
 

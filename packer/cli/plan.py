@@ -57,7 +57,7 @@ def plan(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Say what would be built from SOURCE, and write nothing.
+    """Say what would be built from SOURCE (this folder), and write nothing.
 
     Lists what the source was taken for and why, samples per class and split, sizes, problems, copies and what stands in
     two splits; an estimate of size, disk, memory and time from a few samples converted in memory; and what size, codec
@@ -87,7 +87,8 @@ def plan(
         found = preview(paths, make_recipes("tar", size, options), job, look=look, sized="--size" in given)
     finally:
         progress.close()
-    found = replace(found, command=_command(paths, given, found.suggestions))
+    if found.estimate:  # or nothing can be converted
+        found = replace(found, command=_command(paths, given, found.suggestions))
     click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
 
 
@@ -116,6 +117,7 @@ def _command(paths: list[str], given: list[str], suggestions: list[Suggestion]) 
     """The build with all that was given and is suggested."""
     beside = shards_beside(paths[0]) if paths else Path("data-shards")
     out = str(beside) if paths and Path(paths[0]).is_absolute() else os.path.relpath(beside)
+    out = f"./{out}" if out.startswith("-") else out
     more = [
         word
         for one in suggestions

@@ -41,15 +41,19 @@ def report(  # noqa: PLR0917 - click passes options by name
     Example:
       packer report out.lmdb -o report.html
     """
+    from packer.cli.outputs import outside_of_stores
     from packer.page.figures import figures, values_of
     from packer.page.render import render
     from packer.sheet import can_draw, contact_sheet, spread
     from packer.tokens.shown import text_of
     from packer_reader.arguments import whole
-    from packer_reader.errors import os_error
+    from packer_reader.errors import UsageError, os_error
     from packer_reader.stores.open import open_store, store_folders
 
     count = whole("--samples", samples, 0, 1024)
+    if Path(out).suffix.lower() not in {".html", ".htm"}:
+        raise UsageError(f"{out!r} is no page's name: end it in .html")
+    outside_of_stores(Path(out))
     opened = [open_store(f) for f in store_folders(Path(store))] if split is None else [open_store(store, split)]
     found, sheets = list[dict[str, Any]](), list[Any]()
     for one in opened:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Benched", "Stage", "bench", "bounds_of"]
 
+_SOUND = 0.6
+"""Share of the decoding rate that batches reach where decoding images is most of their work."""
 _SOME = 10
 """Reads or faults a second that are worth a line."""
 Binds = Literal["disk", "reading", "decoding", "transport"]
@@ -235,7 +237,9 @@ def bounds_of(stages: list[Stage], cpus: int, *, coded: bool) -> dict[Binds, flo
     """
     rates = {one.name: one.rate for one in stages}
     found: dict[Binds, float] = {"reading": cpus * rates["page cache"], "transport": rates["transport"]}
-    if coded:
+    if coded and rates["batch"] >= _SOUND * rates["decode"]:
         return found | {"decoding": rates["decode"]}
+    if coded:  # most of the time goes into what is not the image's decoding: masks, boxes, text, or tiny images
+        return found | {"reading": min(found["reading"], rates["batch"]), "decoding": rates["decode"]}
     # One process filled these batches, its threads only copy.
     return found | {"reading": min(found["reading"], cpus * rates["batch"])}

@@ -28,9 +28,12 @@ from packer.measure.trial import answer_of
 from packer_reader import StreamDataset
 from packer_reader.errors import PackerError, UsageError
 from packer_reader.machine import free_memory
+from packer_reader.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from packer.measure.trial import Loop
 
 __all__ = ["LIMIT", "main", "measure_script", "program_of"]
 
@@ -60,16 +63,13 @@ def program_of(command: str) -> list[str]:
     return [python, *words[1:]]
 
 
-def measure_script(
-    program: Sequence[str], setting: Setting, seconds: float, repeats: int, limit: float = LIMIT
-) -> dict[str, Any]:
+def measure_script(program: Sequence[str], setting: Setting, loop: Loop, limit: float = LIMIT) -> dict[str, Any]:
     """Run a program with a setting: what `Meter.found` says, and `predicted` bytes of memory.
 
     Args:
         program: from `program_of`.
         setting: for its data set and loader.
-        seconds: of each repeat.
-        repeats: how many.
+        loop: the store that it must read, seconds of each repeat, and how many.
         limit: seconds that the program may take beside them.
 
     Returns:
@@ -80,11 +80,13 @@ def measure_script(
     """
     with tempfile.TemporaryDirectory(prefix="packer-tune-") as folder:
         answer = Path(folder) / "answer.json"
-        asked = {"setting": asdict(setting), "seconds": seconds, "repeats": repeats, "answer": str(answer)}
+        store = str(open_store(loop.store, loop.split).path.resolve())
+        asked: dict[str, Any] = {"setting": asdict(setting), "store": store, "answer": str(answer)}
+        asked |= {"seconds": loop.seconds, "repeats": loop.repeats}
         command = [program[0], "-P", "-m", "packer.measure.script", json.dumps(asked), *program[1:]]
-        limit += 10 * repeats * seconds
-        way_out = "run it by itself to see why"
-        return answer_of(command, "", f"the script with {setting}", limit, answer=answer, way_out=way_out)
+        limit += 10 * loop.repeats * loop.seconds
+        what = f"the script with {setting.words}"
+        return answer_of(command, "", what, limit, answer=answer, way_out="run it by itself to see why")
 
 
 class _Trial:
@@ -139,6 +141,8 @@ class _Trial:
         self._data = self._data or data
         if _what(data) != _what(self._data):
             return iter(batches)
+        if str(data.store.path.resolve()) != self._asked["store"]:
+            raise UsageError(f"it read {str(data.store.path)!r}, not the store that was named: name the one it reads")
         if self.meter is None:
             one, most = self.setting, data.batch_size or loader.batch_size or 1
             self.meter = Meter(
@@ -158,7 +162,7 @@ class _Trial:
         manifest = self._data.store.manifest
         found = self.meter.found(manifest.bytes / max(1, manifest.samples))
         if not found["rates"]:
-            return {"error": "the script ended before anything could be measured: give it more steps", "exit_code": 2}
+            return {"error": "the script's loop was too short to measure: give it more steps or epochs", "exit_code": 2}
         return found | {"predicted": self._data.memory(self.setting.workers, self.setting.prefetch)}
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Binds", "Measured", "Setting", "bottleneck", "grid", "knee", "refinements"]
 
-Binds = Literal["trainer", "cpu", "storage", "transport"]
+Binds = Literal["trainer", "cpu", "storage", "transport", "alone"]
 
 _FEW = 4
 """CPUs up to which twice as many workers may be better: they leave none idle while the trainer takes a batch."""
@@ -36,6 +36,13 @@ class Setting:
     start: str = "fork"
     """How workers are started: DataLoader's `multiprocessing_context`."""
     pin_memory: bool = False
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        more = [f"{self.prefetch} batches ahead, {self.start}"] if self.workers else []
+        more += ["pinned"] if self.pin_memory else []
+        return ", ".join([f"{self.workers} workers", f"{self.threads} threads", *more])
 
     @property
     def cost(self) -> tuple[int, int, int, bool]:
@@ -118,4 +125,6 @@ def bottleneck(chosen: Measured, *, step: float) -> Binds:
         return "trainer"
     if chosen.from_disk >= _DISK and chosen.busy < _BUSY:
         return "storage"
-    return "cpu" if chosen.busy >= _BUSY or not chosen.setting.workers else "transport"
+    if chosen.busy >= _BUSY:
+        return "cpu"
+    return "transport" if chosen.setting.workers else "alone"

@@ -134,7 +134,7 @@ def in_a_process(what: What, loop: Loop, setting: Setting, **more: Any) -> dict[
     asked = {"what": what, "loop": asdict(loop), "setting": asdict(setting), "more": more}
     command = [sys.executable, "-P", "-m", "packer.measure.trial"]  # whatever lies in this folder is not imported
     limit = _TRIAL + 10 * loop.repeats * (loop.seconds + loop.step)
-    return answer_of(command, json.dumps(asked), f"a trial with {setting}", limit)
+    return answer_of(command, json.dumps(asked), f"a trial with {setting.words}", limit)
 
 
 def answer_of(

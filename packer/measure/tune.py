@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Tuned", "tune"]
 
 _STARTS = ("fork", "forkserver")
+_ENOUGH = 3
+"""Settings that a choice should rest on."""
 _WAITS = 20.0
 """Seconds that a program may at least take to begin, once others have been measured."""
 _BATCHES = 4
@@ -32,6 +34,7 @@ _SAYS: dict[Binds, str] = {
     "samples (--resize) help, more workers do not",
     "cpu": "the CPUs bind: they are all at work on reading and decoding; store smaller images (--resize), decode less "
     "(--encode raw, --roi), or give more CPUs",
+    "alone": "one process reads and trains in turns, so that no CPU is full: take workers",
     "transport": "neither disk nor CPUs are full: handing batches to the trainer binds; take larger batches",
 }
 
@@ -94,6 +97,8 @@ class Tuned:
         for reason, settings in self.left_out.items():
             named = ", ".join(f"{one.workers} x {one.threads} ({one.prefetch} ahead, {one.start})" for one in settings)
             lines.append(f"not tried, {reason}: {named}")
+        if len(self.measured) < _ENOUGH:
+            lines.append(f"only {len(self.measured)} settings were tried, which is too few to choose: raise --limit")
         return [*lines, "", f"* {_SAYS[self.binds]}", "", *self.lines_to_paste()]
 
 
@@ -176,7 +181,7 @@ class _Sweep:
             return in_a_process("loop", loop, setting)
         # One setting may hang where others do not: forkserver, in programs that do not guard their main part.
         waits = max(_WAITS, 4 * self._longest) if self._longest else LIMIT
-        return measure_script(self._script, setting, loop.seconds, loop.repeats, waits)
+        return measure_script(self._script, setting, loop, waits)
 
 
 def _has_cuda() -> bool:

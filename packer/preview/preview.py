@@ -122,6 +122,7 @@ def preview(paths: Sequence[str], recipes: Sequence[Recipe], job: Job, *, look: 
         tried=tried.samples,
         estimate=estimate,
         survey=seen,
+        varied=recipe.fit not in {"stretch", "crop", "pad"} and _varied(seen, recipe),
         ignores_255=recipe.ignore_label == 255 and not recipe.label_map and not recipe.reduce_zero_label,
         suggestions=suggestions,
     )
@@ -148,6 +149,14 @@ def _missing(classes: Sequence[str], splits: Sequence[Split], labels: Ints) -> d
     absent = {name: np.flatnonzero(there & (count == 0)).tolist() for name, count in counts.items()}
     named = [classes[number] if number < len(classes) else str(number) for number in range(most)]
     return {name: [named[number] for number in numbers] for name, numbers in absent.items() if numbers}
+
+
+def _varied(seen: Survey, recipe: Recipe) -> bool:
+    """Whether images have several sizes, or several ratios where they are resized by one side."""
+    sides = seen.sides
+    if not sides or recipe.text is not None:
+        return False
+    return any(sides[side]["0"] != sides[side]["100"] for side in ("height", "width"))
 
 
 def _once(problems: Sequence[Problem]) -> list[dict[str, Any]]:

@@ -44,6 +44,8 @@ class Preview:
     estimate: dict[str, float]
     """store_bytes, peak_disk_bytes, peak_memory_bytes, seconds, workers; empty when no sample could be tried."""
     survey: Survey
+    varied: bool
+    """Whether images would be stored in several sizes."""
     ignores_255: bool
     """Whether masks keep 255, and it is the label that training ignores."""
     suggestions: list[Suggestion]
@@ -73,6 +75,8 @@ class Preview:
                 f"{leak.contents:,} contents are in both {leak.splits[0]} and {leak.splits[1]}, so that scores are "
                 f"too good: {_examples(leak.examples)}"
             )
+        if self.varied:
+            said.append("sizes differ: training needs a crop (RandomResizedCrop), or give --resize N --fit crop")
         masks = found.masks
         if masks.get("lossy"):
             said.append(
@@ -112,7 +116,8 @@ class Preview:
         if self.estimate:
             e, names = self.estimate, ("store", "peak_disk", "peak_memory")
             sizes = ", ".join(f"{name.replace('_', ' ')} {format_bytes(e[f'{name}_bytes'])}" for name in names)
-            work = f"{e['seconds']:,.0f} s with {e['workers']:.0f} workers (from {self.tried} samples)"
+            asked = "; as asked for, without what is suggested" if self.suggestions else ""
+            work = f"{e['seconds']:,.0f} s with {e['workers']:.0f} workers (from {self.tried} samples{asked})"
             lines.append(f"estimate  {sizes}, {work}")
         lines += [f"suggested {one.option} {one.value}: {one.why}" for one in self.suggestions]
         return [*lines, "", self.command] if self.command else lines

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -174,6 +175,8 @@ def test_text_is_not_told_to_store_smaller_images() -> None:
               Stage("transport", 30.0, 1, 1, 1, "", None), Stage("decode", 5.0, 1, 1, 1, "", None)]  # fmt: skip
     assert bounds_of(stages[:3], 2, coded=False) == {"reading": 20.0, "transport": 30.0}
     assert bounds_of(stages, 2, coded=True) == {"reading": 200.0, "transport": 30.0, "decoding": 5.0}
+    masked = [replace(one, rate=50.0) if one.name == "decode" else one for one in stages]
+    assert bounds_of(masked, 2, coded=True)["reading"] == 10.0  # the masks' decoding is none of the image's
 
 
 def test_files_that_cannot_be_opened_are_passed_over(folder: Path, photo_store: Path, tmp_path: Path) -> None:

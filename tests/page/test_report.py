@@ -124,7 +124,16 @@ def test_options_are_heard_and_errors_are_said(run: Callable[..., Any], page_sto
     assert "data:image" not in text
     assert "10KB" in text
     assert "a batch of 8 holds" in text
-    assert "check the path" in run("report", page_store, "-o", tmp_path / "no" / "r.html", exit_code=1).stderr
+    assert (
+        "does not exist: make it first"
+        in run("report", page_store, "-o", tmp_path / "no" / "r.html", exit_code=2).stderr
+    )
+    manifest = (page_store / "manifest.json").read_bytes()
+    assert "end it in .html" in run("report", page_store, "-o", page_store / "manifest.json", exit_code=2).stderr
+    for command in (("report", page_store, "-o", page_store / "r.html"),
+                    ("inspect", page_store, "--samples", 2, "-o", page_store / "s.png")):  # fmt: skip
+        assert "would lie in a store" in run(*command, exit_code=2).stderr
+    assert (page_store / "manifest.json").read_bytes() == manifest
     assert "shuffle_buffer" in run("report", page_store, "-o", page, "--shuffle-buffer", "x", exit_code=2).stderr
 
 

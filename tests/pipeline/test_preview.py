@@ -76,7 +76,7 @@ def test_copies_are_found_and_named(plan: Callable[..., dict[str, Any]], tmp_pat
 
 
 def test_a_clean_source_gives_no_remarks(plan: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    found = plan(make_photos(tmp_path / "s", 30))
+    found = plan(make_serials(tmp_path / "s", 30))
     assert found["remarks"] == []
     assert found["survey"]["compared"] == found["survey"]["comparable"]
 
@@ -141,6 +141,7 @@ def test_masks_in_jpeg_are_said(plan: Callable[..., dict[str, Any]], tmp_path: P
     found = plan(masked(tmp_path / "s", (0, 1, 2), "jpg"), "--from", "pairs")
     assert found["survey"]["masks"]["lossy"] == 6
     assert any("6 of 6 masks are lossy pictures" in remark for remark in found["remarks"])
+    assert found["command"] == ""  # it would convert nothing
 
 
 @pytest.mark.parametrize(
