@@ -184,16 +184,9 @@ def read_centre(source: Path, folder: Path, repeats: int) -> None:
     alternate(repeats, runs | peers(("ffcv",), "jpg512", source, folder, "--crop", "centre"))
 
 
-def dropped(files: Iterable[Path]) -> None:
-    """Let the system forget files: whatever is read of them next comes from the disk."""
-    for path in files:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def read_cold(source: Path, folder: Path, repeats: int) -> None:
     """Rates in samples a second; all of one store's bytes, so that the ratios are those of bytes."""
+    from packer.measure.limits import forget
     from packer_reader import StreamDataset
 
     store = jpegs(source, folder, SIDE)
@@ -201,7 +194,7 @@ def read_cold(source: Path, folder: Path, repeats: int) -> None:
     count = len(raw)
 
     def sequential() -> list[float]:
-        dropped(shards)
+        forget(shards)
         started, buffer = time.perf_counter(), bytearray(1 << 22)
         for path in shards:
             with path.open("rb", buffering=0) as file:
@@ -210,14 +203,14 @@ def read_cold(source: Path, folder: Path, repeats: int) -> None:
         return [count / (time.perf_counter() - started)]
 
     def cold() -> list[float]:
-        dropped(shards)
+        forget(shards)
         ds = StreamDataset(store, batch_size=BATCH, decode="bytes")
         started = time.perf_counter()
         found = sum(len(batch["label"]) for batch in ds)
         return [found / (time.perf_counter() - started)]
 
     def files() -> list[float]:
-        dropped(raw)
+        forget(raw)
         order = np.random.default_rng(0).permutation(count).tolist()
         started = time.perf_counter()
         for number in order:

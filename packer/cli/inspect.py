@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer.cli.options import any_given, output_options
+from packer.cli.given import any_given
+from packer.cli.options import output_options
 from packer.cli.progress import counting
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from packer.cli.headings import HeadedOption
 from packer.recipe import Container, Recipe
@@ -22,16 +21,9 @@ from packer_reader.sizes import parse_bytes
 if TYPE_CHECKING:
     from packer.text import Text
 
-__all__ = ["any_given", "job_options", "make_recipes", "output_options", "parse_max_errors", "recipe_options"]
+__all__ = ["job_options", "make_recipes", "output_options", "parse_max_errors", "recipe_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def any_given(*names: str) -> bool:
-    """Whether one of these options stands on the command line."""
-    context = click.get_current_context()
-    return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in names)
-
 
 _source = partial(click.option, cls=HeadedOption, heading="Source")
 _images = partial(click.option, cls=HeadedOption, heading="Images")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from packer.cli.build import shards_beside
+from packer.cli.given import typed
 from packer.cli.headings import HeadedCommand, HeadedOption
 from packer.cli.options import make_recipes, output_options, recipe_options
 from packer.cli.progress import Progress
@@ -82,7 +82,7 @@ def plan(
         classes=options["classes"],
         watcher=progress,
     )
-    given = _typed()
+    given = typed(_OWN)
     try:
         found = preview(paths, make_recipes("tar", size, options), job, look=look, sized="--size" in given)
     finally:
@@ -90,23 +90,6 @@ def plan(
     if found.estimate:  # or nothing can be converted
         found = replace(found, command=_command(paths, given, found.suggestions))
     click.echo(json.dumps(found.to_json()) if as_json else "\n".join(found.lines()))
-
-
-def _typed() -> list[str]:
-    """The options of a build on the command line, as they were typed."""
-    context, words = click.get_current_context(), list[str]()
-    for option in context.command.params:
-        if not isinstance(option, click.Option) or option.name in _OWN:
-            continue
-        if context.get_parameter_source(option.name or "") is not ParameterSource.COMMANDLINE:
-            continue
-        value = context.params[option.name or ""]
-        if option.is_flag:
-            words.append(option.opts[0] if value else option.secondary_opts[0])
-            continue
-        for one in value if option.multiple else (value,):
-            words += [option.opts[0], str(one)]
-    return words
 
 
 _OWN = frozenset({"look", "workers", "as_json", "quiet"})

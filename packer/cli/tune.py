@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packer.cli.given import any_given
 from packer.cli.loops import check_loop, loop_options
-from packer.cli.options import any_given, output_options
+from packer.cli.options import output_options
 from packer.cli.progress import Steps
 
 if TYPE_CHECKING:

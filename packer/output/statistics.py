@@ -11,9 +11,10 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from packer.rows import UnitRows
 
-__all__ = ["Statistics"]
+__all__ = ["QUANTILES", "Statistics"]
 
-_QUANTILES = (0, 5, 25, 50, 75, 95, 100)
+QUANTILES = (0, 5, 25, 50, 75, 95, 100)
+"""Percent of the samples, of which sizes are told."""
 _SIDES = 1 << 16
 """Largest side, and largest number of classes without names, that is counted."""
 
@@ -89,5 +90,5 @@ class Statistics:
 def _quantiles(counts: npt.NDArray[np.int64]) -> dict[str, int]:
     """Values below which so many percent lie, by counting."""
     ends = np.cumsum(counts)
-    places = [min(int(ends[-1]) - 1, int(ends[-1]) * q // 100) for q in _QUANTILES]
-    return {str(q): int(np.searchsorted(ends, place, "right")) for q, place in zip(_QUANTILES, places, strict=True)}
+    places = [min(int(ends[-1]) - 1, int(ends[-1]) * q // 100) for q in QUANTILES]
+    return {str(q): int(np.searchsorted(ends, place, "right")) for q, place in zip(QUANTILES, places, strict=True)}

@@ -16,6 +16,7 @@ from packer.preview.suggest import Speeds
 from packer.stored import stored_sample
 from packer.unit import some_refs
 from packer_reader.errors import SampleError
+from packer_reader.format.names import MANIFEST
 from packer_reader.machine import free_memory
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _files(paths: Sequence[str], refs: RefTable, seed: int) -> list[Path]:
     found = dict[Path, None]()
     for ref in refs.some(np.sort(Plan(len(refs), seed, _FILES).refs(0))):
         root = Path(paths[ref.source]) if ref.source < len(paths) else Path()
-        if (root / "manifest.json").exists():
+        if (root / MANIFEST).exists():
             found |= dict.fromkeys(path for path in sorted(root.iterdir()) if path.suffix in {".tar", ".mdb"})
             continue
         path = os.fsencode(ref.name)[ref.prefix :]

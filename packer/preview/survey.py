@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.checksum import content_hash
+from packer.output.statistics import QUANTILES
 from packer.plan import Plan
 from packer.preview.contents import Contents, candidates
 from packer.sample import Problem
@@ -30,10 +31,8 @@ if TYPE_CHECKING:
     from packer.sources.base import DocumentSource, SampleSource
     from packer.sources.refs import RefTable
 
-__all__ = ["QUANTILES", "Leak", "Look", "Survey", "survey"]
+__all__ = ["Leak", "Look", "Survey", "survey"]
 
-QUANTILES = (0, 5, 25, 50, 75, 95, 100)
-"""Percent."""
 _OPENED = 2000
 """Samples that are opened for their sizes, before copies are looked for."""
 _MASKS = 64
