@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset
 
-from packer_reader.ahead import ReadAhead
 from packer_reader.arguments import check_transform, names, tail_of, whole
 from packer_reader.batch import BatchReader, guarded, one_sample
 from packer_reader.cache import cached_pixels
@@ -148,7 +147,6 @@ class StreamDataset(IterableDataset[Any]):
         """Which samples come in which batch."""
         self.transform = transform
         weakref.finalize(self, drop_dead)  # a loader that is gone has left its slots mapped here
-        self._ahead = ReadAhead(self._reader)
         self._skipped = Skipped.asked_for(on_error)
         self._near = Near(self._reader, self.batch_size)
         self._sender = Sender(self._reader, transport, plain=transform is not None)
@@ -255,7 +253,7 @@ class StreamDataset(IterableDataset[Any]):
         """A batch as training sees it, or what turns into it there."""
         numbers, valid = batches.batch(number)
         for near in batches.arriving(number, first=first):
-            self._ahead.announce(near)
+            self._reader.announce(near, probe=True)
         masked = {"valid": valid} if self.course.tail == "pad" else {}
         try:
             sent = self._sender.send(numbers, batches.epoch, masked)
@@ -273,7 +271,7 @@ class StreamDataset(IterableDataset[Any]):
     def several(self, batches: Batches, number: int) -> Iterator[Any]:
         """Batches from one on, where this process trains: some that are small, or the one."""
         none = True
-        for batch, valid in self._near.batches(batches, number, self._ahead) if self._skipped is None else ():
+        for batch, valid in self._near.batches(batches, number) if self._skipped is None else ():
             none = False
             if self.course.tail == "pad":
                 batch["valid"] = torch.from_numpy(valid)

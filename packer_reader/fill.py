@@ -124,10 +124,12 @@ class Others:
         """The values; see `Pictures.fill`."""
         found = []
         for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
-            check(self.store, number, view, crc)
             if self.as_bytes:
-                found.append(torch.from_numpy(np.frombuffer(view, np.uint8).copy()))
+                copied = bytearray(view)
+                check(self.store, number, copied, crc)
+                found.append(torch.frombuffer(copied, dtype=torch.uint8) if copied else torch.empty(0, dtype=torch.uint8))
             else:
+                check(self.store, number, view, crc)
                 found.append(decode_field(self.field, view))
         return [found]
 

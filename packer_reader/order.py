@@ -156,16 +156,20 @@ class EpochOrder:
             first: whether nothing has been read before; then all that is needed at once comes as well.
 
         Returns:
-            Per base cell its sample ids, rising: long runs of neighbours.
+            Per base cell its sample ids, rising: long runs of neighbours, or what is still to come of a cell whose
+            samples were dealt to earlier positions as well.
         """
         if not (self._shuffled and start < stop):
             return []
         cells = range(self._cell_of(start), self._cell_of(stop - 1) + 1)
-        entered = [cell for cell in cells if self._start(cell) >= start]
-        wanted = [(cell + 1) % self._cells for cell in entered]
+        wanted = dict[int, int]()
+        """The place in each base cell from which on it is needed."""
         if first:
-            wanted = [(cells[0] - j) % self._cells for j in range(self._spread - 1, -2, -1)] + wanted
-        return [np.sort(self._base_cell(cell)) for cell in dict.fromkeys(wanted)]
+            for j in range(self._spread - 1, 0, -1):
+                wanted[(cells[0] - j) % self._cells] = self._cell * j // self._spread
+            wanted |= {cells[0]: 0, (cells[0] + 1) % self._cells: 0}
+        wanted |= {(cell + 1) % self._cells: 0 for cell in cells if self._start(cell) >= start}
+        return [np.sort(self._base_cell(cell)[place:]) for cell, place in wanted.items()]
 
     def _start(self, cell: int) -> int:
         return cell * self._cell + min(cell, self._longer)

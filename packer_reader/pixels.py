@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from packer_reader.decode import Part, decode_image, decode_parts
 from packer_reader.errors import DamageError
+from packer_reader.format.crc import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,11 +108,11 @@ class Stored:
             raise self._store.damaged(number, str(error)) from None
 
 
-def check(store: Store, number: int, view: memoryview, crc: int) -> None:
+def check(store: Store, number: int, view: memoryview | bytearray, crc: int) -> None:
     """Compare the bytes of a field with their CRC-32.
 
     Raises:
         DamageError: they differ.
     """
-    if zlib.crc32(view) != crc:
+    if crc32(view) != crc:
         raise store.damaged(number)

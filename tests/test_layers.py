@@ -33,7 +33,7 @@ READER = STORES | {
     "packer_reader.fill", "packer_reader.ring", "packer_reader.handle", "packer_reader.sender", "packer_reader.course",
     "packer_reader.state", "packer_reader.skipping", "packer_reader.iteration", "packer_reader.recall",
     "packer_reader.dataset", "packer_reader.mapdataset", "packer_reader.dataloader", "packer_reader.device",
-    "packer_reader.ahead", "packer_reader.view", "packer_reader.pixels", "packer_reader.cache", "packer_reader.warm",
+    "packer_reader.view", "packer_reader.pixels", "packer_reader.cache", "packer_reader.warm",
     "packer_reader.footprint", "packer_reader.packed", "packer_reader.boxes", "packer_reader.ragged",
     "packer_reader.tokens", "packer_reader.sequences", "packer_reader.together",
 }  # fmt: skip
@@ -52,7 +52,6 @@ MAY_IMPORT = {
     "packer_reader.state": BASE | {"packer_reader.arguments", "packer_reader.epoch"},
     "packer_reader.iteration": BASE | {"packer_reader.epoch"},
     "packer_reader.device": BASE,
-    "packer_reader.ahead": BASE,
     "packer_reader.course": BASE
     | {
         "packer_reader.batches",
@@ -156,6 +155,7 @@ HOMES = {
     "tqdm": ("packer.cli.progress", "packer_reader.warm"),
     "tarfile": ("packer.sources.archive", "packer_reader.check"),
     "xxhash": ("packer.checksum",),
+    "zlib_ng": ("packer_reader.format.crc",),
     "zipfile": ("packer.sources.archive",),
     "lmdb": ("packer.sinks.lmdb", "packer_reader.stores.lmdb"),
     "yaml": ("packer.sources.annotated",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from packer.checksum import Checksum
 from packer_reader.format.array import ARRAY_HEADER, array_header
+from packer_reader.format.crc import crc32
 from packer_reader.format.record import PACK_BELOW, PACK_TARGET, pack_samples, sample_parts
 from packer_reader.format.tar import BLOCK, member_header, member_name, member_size
 
@@ -92,7 +92,7 @@ class Fragment:
             self._offsets.append(
                 [start + ARRAY_HEADER + end[place] - size for start, end, size in zip(starts, ends, sizes, strict=True)]
             )
-            self._crcs.append([zlib.crc32(rows[place].tobytes()) for rows in fields])
+            self._crcs.append([crc32(rows[place].tobytes()) for rows in fields])
         self._blocks += [keys[0]] * len(keys)
 
     def _record(self, key: int, blobs: Sequence[bytes | memoryview]) -> list[int]:
@@ -121,8 +121,8 @@ class Fragment:
         self._keys.append(key)
         self._offsets.append(offsets)
         self._sizes.append([len(blob) for blob in blobs])
-        first = zlib.crc32(blobs[0]) if crc is None else crc
-        self._crcs.append([first, *(zlib.crc32(blob) for blob in blobs[1:])])
+        first = crc32(blobs[0]) if crc is None else crc
+        self._crcs.append([first, *(crc32(blob) for blob in blobs[1:])])
 
     def _write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Append what lies end to end; it is held until there is enough, and copied nowhere before it is written."""

@@ -7,6 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from packer_reader.errors import SampleError
+from packer_reader.format.crc import crc32
 
 if TYPE_CHECKING:
     from packer.sample import Ref
@@ -76,6 +77,6 @@ def _member(root: bytes, path: bytes, ref: Ref) -> bytes:
             raise SampleError("corrupt", "the archive member does not inflate") from None
     if len(data) != ref.size:
         raise SampleError("corrupt" if ref.packed else "truncated", "the archive member has another size than it says")
-    if ref.crc >= 0 and zlib.crc32(data) != ref.crc:
+    if ref.crc >= 0 and crc32(data) != ref.crc:
         raise SampleError("corrupt", "the archive member is not what its checksum says")
     return data

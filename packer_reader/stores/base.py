@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,10 @@ import numpy.typing as npt
 from packer_reader.arguments import in_range
 from packer_reader.errors import DamageError, FormatError, NotFoundError
 from packer_reader.format.columns import COLUMN_MAGIC, parse_frame
+from packer_reader.format.crc import crc32
 from packer_reader.format.index import Index, parse_index
 from packer_reader.format.names import SHARDS
+from packer_reader.stores.ahead import announce
 from packer_reader.stores.columns import Columns
 from packer_reader.stores.files import Recent, folder_identity, map_file
 
@@ -42,6 +43,9 @@ class Store:
 
     Holds no handle that a fork or pickle could break.
     """
+
+    slack = 0
+    """Bytes by which `starts` may be wrong."""
 
     def __init__(self, path: Path, manifest: Manifest, identity: tuple[int, int] | None = None) -> None:
         """Take a complete store's folder and its parsed manifest.
@@ -155,7 +159,7 @@ class Store:
         spans = self.spans(numbers, fields)
         for views, crcs in zip(spans.views, spans.crcs, strict=True):
             for number, view, crc in zip(numbers.tolist(), views, crcs, strict=True):
-                if zlib.crc32(view) != crc:
+                if crc32(view) != crc:
                     raise self.damaged(number)
         return spans
 
@@ -212,12 +216,24 @@ class Store:
         """
         raise NotImplementedError
 
+    def starts(self, shard: int, rows: Ints) -> tuple[Any, Ints]:
+        """About where in this process's memory the offsets of rows of a shard, int64 (n,), count from.
+
+        Returns:
+            What keeps the memory mapped while it is held; addresses, int64 (n,).
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        raise NotImplementedError
+
     def shards_of(self, numbers: Ints) -> Ints:
         """The shard of each sample, int64 (n,)."""
         return np.searchsorted(self._ends, numbers, "right")
 
-    def announce(self, numbers: Ints, fields: Sequence[int]) -> None:
-        """Let the system begin to fetch what `read` of the same will want; where it cannot, nothing happens."""
+    def announce(self, numbers: Ints, fields: Sequence[int], *, probe: bool = False) -> None:
+        """Let the system begin to fetch what `read` of the same will want; see `ahead.announce`."""
+        announce(self, numbers, fields, probe=probe)
 
     def first(self, shard: int) -> int:
         """The number of a shard's first sample."""

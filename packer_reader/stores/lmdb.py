@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import lmdb
@@ -15,11 +16,14 @@ import numpy as np
 
 from packer_reader.errors import DamageError
 from packer_reader.format.names import DATA_FILE, index_file
+from packer_reader.stores.ahead import address_of
 from packer_reader.stores.base import Store
 from packer_reader.stores.files import Recent, check_size
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import numpy.typing as npt
 
     from packer_reader.format.manifest import Manifest
     from packer_reader.stores.base import Ints
@@ -68,7 +72,7 @@ def transaction(folder: Path, size: int | None) -> lmdb.Transaction:
         identity = (found.st_dev, found.st_ino)
         if identity not in _OPEN:
             try:
-                env = lmdb.open(str(folder), readonly=True, lock=False, create=False, max_dbs=0, readahead=True)
+                env = lmdb.open(str(folder), readonly=True, lock=False, create=False, max_dbs=0, readahead=False)
                 _OPEN[identity] = (env, env.begin(buffers=True))
             except lmdb.Error as error:
                 raise DamageError(
@@ -78,17 +82,46 @@ def transaction(folder: Path, size: int | None) -> lmdb.Transaction:
         return _OPEN[identity][1]
 
 
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The records of an index run and where they lie in memory: looked up once, since the file never changes."""
+
+    keys: npt.NDArray[np.uint64]
+    """Rising, (r,)."""
+    rows: Ints
+    """The first sample of each, by its row."""
+    addresses: Ints
+    """0 for those that were not looked up yet."""
+    sizes: Ints
+    """In bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The file in one process."""
+
+    process: int
+    transaction: Any
+    records: Recent[_Records]
+    """By index run."""
+    layouts: Recent[Ints]
+    """By index run where each sample's record begins, about."""
+
+
+_PAGE, _PAGE_HEADER = 4096, 16
+"""Bytes of LMDB's pages, and of what precedes a record on its first one."""
+
+
 class LmdbStore(Store):
     """A store in one LMDB file."""
+
+    slack = 8 * _PAGE
 
     def __init__(self, path: Path, manifest: Manifest, identity: tuple[int, int] | None = None) -> None:
         """Take a complete store's folder and its parsed manifest; see `Store`."""
         super().__init__(path, manifest, identity)
         self._size = int(manifest.files[DATA_FILE]["bytes"]) if DATA_FILE in manifest.files else None
-        self._opened: tuple[int, Any] = (-1, None)
-        """Process and its transaction."""
-        self._placed: tuple[int, Recent[tuple[Ints, Ints, Ints]]] = (-1, Recent(self._places))
-        """Process, and by index run where the records lie in its memory."""
+        self._opened = _Opened(-1, None, Recent(self._records), Recent(self._layout))
 
     @property
     def container_sizes(self) -> Ints:
@@ -106,7 +139,7 @@ class LmdbStore(Store):
             values = self.index(shard).value
             assert values is not None
             keys[here] = values[rows[here]]
-        get, packed = self._transaction().get, keys.astype(">u8").tobytes()  # as `key_bytes` does it
+        get, packed = self._here().transaction.get, keys.astype(">u8").tobytes()  # as `key_bytes` does it
         found = list[Any]()
         try:
             with _LOCK:
@@ -124,29 +157,46 @@ class LmdbStore(Store):
 
     def addresses(self, shard: int, rows: Ints) -> tuple[Any, Ints, Ints]:
         """Those of the records, which this process's transaction keeps mapped."""
-        if self._placed[0] != os.getpid():
-            self._placed = os.getpid(), Recent(self._places)
-        keys, addresses, sizes = self._placed[1][shard]
-        index = self.index(shard)
+        found, index = self._here().records[shard], self.index(shard)
         assert index.value is not None
-        places = np.searchsorted(keys, index.value[rows])
-        return None, addresses[places], sizes[places]
+        places = np.searchsorted(found.keys, index.value[rows])
+        new = np.unique(places[found.addresses[places] == 0])
+        if len(new):
+            views = self.holders(np.full(len(new), shard), found.rows[new])
+            found.addresses[new] = [address_of(view) for view in views]
+            found.sizes[new] = [len(view) for view in views]
+        return None, found.addresses[places], found.sizes[places]
 
-    def _places(self, shard: int) -> tuple[Ints, Ints, Ints]:
-        """Keys of a run's records, their addresses and their bytes: looked up once, since the file never changes."""
+    def starts(self, shard: int, rows: Ints) -> tuple[Any, Ints]:
+        """Where records begin, give or take eight pages: to look one up is to read it, since py-lmdb touches its pages.
+
+        They lie one behind the other, each from a page's beginning on, with the tree's own pages spread between them.
+        """
+        return None, self._here().layouts[shard][rows]
+
+    def _here(self) -> _Opened:
+        """What this process has opened, and where that lies in its memory."""
+        if self._opened.process != os.getpid():
+            self.check_same()
+            opened = transaction(self.path, self._size)
+            self._opened = _Opened(os.getpid(), opened, Recent(self._records), Recent(self._layout))
+        return self._opened
+
+    def _records(self, shard: int) -> _Records:
         index = self.index(shard)
         assert index.value is not None
         keys, rows = np.unique(index.value, return_index=True)
-        views = self.holders(np.full(len(rows), shard), rows)
-        arrays = [np.frombuffer(view, np.uint8) for view in views]
-        addresses = [array.__array_interface__["data"][0] for array in arrays]
-        return keys, np.array(addresses, np.int64), np.array([len(array) for array in arrays], np.int64)
+        return _Records(keys, rows, np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64))
 
-    def _transaction(self) -> Any:
-        if self._opened[0] != os.getpid():
-            self.check_same()
-            self._opened = (os.getpid(), transaction(self.path, self._size))
-        return self._opened[1]
+    def _layout(self, shard: int) -> Ints:
+        index, records = self.index(shard), self._here().records[shard]
+        sizes = np.maximum.reduceat((index.offset + index.size).max(0).astype(np.int64), records.rows)
+        pages = -(-(sizes + _PAGE_HEADER) // _PAGE)
+        before = np.cumsum(pages) - pages
+        _, (first, last), _ = self.addresses(shard, np.array([0, len(index) - 1]))
+        starts = first + before * ((last - first) / max(1, int(before[-1])))
+        counts = np.diff(records.rows, append=len(index))
+        return np.repeat(starts.astype(np.int64), counts)
 
     def index_name(self, shard: int) -> str:
         """File of an index run."""
