@@ -34,6 +34,7 @@ class Batches:
     rank: int = 0
     world_size: int = 1
     _lanes: dict[int, EpochOrder] = field(default_factory=dict, repr=False)
+    _asked: bool = field(default=False, repr=False)
 
     def __len__(self) -> int:
         """Batches left in the epoch: the same on every rank."""
@@ -84,8 +85,12 @@ class Batches:
         places = [start - spans[0][0] for start, _ in spans[1:]]
         return list(zip(np.split(ids, places), np.split(valid, places), strict=True))
 
-    def arriving(self, number: int, *, first: bool, count: int = 1) -> list[Ints]:
-        """What `count` global batches from one on bring near in this rank's lanes; see `EpochOrder.arriving`."""
+    def arriving(self, number: int, count: int = 1) -> list[Ints]:
+        """What `count` global batches from one on bring near in this rank's lanes; see `EpochOrder.arriving`.
+
+        The first ones that are asked about bring all that is needed at once.
+        """
+        first, self._asked = not self._asked, True
         found = list[Ints]()
         for lane, order in self._lanes.items():
             start, stop = self._span(lane, number)[0], self._span(lane, number + count - 1)[1]

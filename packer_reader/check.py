@@ -20,6 +20,7 @@ from packer_reader.format.digest import ContentDigest
 from packer_reader.format.names import MANIFEST, SHARDS, key_text
 from packer_reader.format.record import parse_value
 from packer_reader.format.tar import END, member_name, member_size
+from packer_reader.stores.ahead import in_order
 from packer_reader.stores.files import check_size
 from packer_reader.stores.open import bare_store, has_manifest, read_manifest
 
@@ -175,8 +176,7 @@ def _sums(store: Store) -> Iterator[Finding]:
 
 def _fields(store: Store, shard: int, index: Index, progress: Callable[[int], None]) -> Iterator[Finding]:
     first = store.first(shard)
-    for row in range(len(index)):
-        number = first + row
+    for row, number in enumerate(in_order(store, first, first + len(index))):
         try:
             blobs = store.encoded(number)
             for field in store.manifest.fields:
@@ -257,8 +257,11 @@ def _lmdb_names(store: Store, shard: int, index: Index) -> list[str]:
     names, values = list[str](), index.value
     assert values is not None
     low, high = int(index.key[0]), int(index.key[-1])
-    rows = np.flatnonzero(np.diff(values, prepend=values[:1] + np.uint64(1)))
-    for row in rows.tolist():
+    first, last = store.first(shard), None
+    for row, _ in enumerate(in_order(store, first, first + len(index))):
+        if values[row] == last:
+            continue
+        last = values[row]
         (value,) = store.holders(np.array([shard]), np.array([row]))
         for key, fields in parse_value(int(values[row]), value).items():
             names += [member_name(key, suffix) for suffix in fields if low <= key <= high or store.manifest.stacked]

@@ -249,11 +249,10 @@ class StreamDataset(IterableDataset[Any]):
         self._running = weakref.ref(iteration)
         return iteration
 
-    def batch(self, batches: Batches, number: int, *, first: bool) -> Any:
+    def batch(self, batches: Batches, number: int) -> Any:
         """A batch as training sees it, or what turns into it there."""
         numbers, valid = batches.batch(number)
-        for near in batches.arriving(number, first=first):
-            self._reader.announce(near, probe=True)
+        self._announce(batches, number)
         masked = {"valid": valid} if self.course.tail == "pad" else {}
         try:
             sent = self._sender.send(numbers, batches.epoch, masked)
@@ -277,13 +276,18 @@ class StreamDataset(IterableDataset[Any]):
                 batch["valid"] = torch.from_numpy(valid)
             yield guarded(self.transform(batch)) if self.transform else batch
         if none:
-            yield self.batch(batches, number, first=number == 0)
+            yield self.batch(batches, number)
 
     def samples(self, batches: Batches, number: int) -> list[Any]:
         """The same as single samples, before `transform`."""
         numbers, _ = batches.batch(number)
+        self._announce(batches, number)
         batch, sound = read_sound(self._reader, numbers, batches.epoch, self._skipped)
         return [one_sample(batch, place) for place in range(len(sound))]
+
+    def _announce(self, batches: Batches, number: int) -> None:
+        for near in batches.arriving(number):
+            self._reader.announce(near, probe=True)
 
     def report(self) -> None:
         """Say what this process has left out."""

@@ -127,7 +127,9 @@ class Others:
             if self.as_bytes:
                 copied = bytearray(view)
                 check(self.store, number, copied, crc)
-                found.append(torch.frombuffer(copied, dtype=torch.uint8) if copied else torch.empty(0, dtype=torch.uint8))
+                found.append(
+                    torch.frombuffer(copied, dtype=torch.uint8) if copied else torch.empty(0, dtype=torch.uint8)
+                )
             else:
                 check(self.store, number, view, crc)
                 found.append(decode_field(self.field, view))

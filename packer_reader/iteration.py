@@ -69,7 +69,7 @@ class Iteration(Iterator[Any]):
                 if self._workers == 1 and get_worker_info() is None:
                     return self._next_here(number)
                 self._given += 1
-                return self._stream.batch(self._batches, number, first=self._given == 1)
+                return self._stream.batch(self._batches, number)
             if self._held is None:
                 self._held = self._stream.samples(self._batches, number)
             if self._place < len(self._held):

@@ -96,7 +96,11 @@ class EpochOrder:
         self._starts = np.cumsum(counts) - counts
         self._shuffled = spec.shuffled
         self.size = int(counts.sum())
-        if not (self.size and spec.shuffled):
+        if not spec.shuffled:
+            self._spread, self._cells = 1, max(1, -(-self.size // spec.block))
+            self._cell, self._longer = divmod(self.size, self._cells)
+            return
+        if not self.size:
             return
         self._keys = (spec.seed, epoch, lane)
         self._block = spec.block
@@ -159,7 +163,7 @@ class EpochOrder:
             Per base cell its sample ids, rising: long runs of neighbours, or what is still to come of a cell whose
             samples were dealt to earlier positions as well.
         """
-        if not (self._shuffled and start < stop):
+        if start >= stop:
             return []
         cells = range(self._cell_of(start), self._cell_of(stop - 1) + 1)
         wanted = dict[int, int]()
@@ -169,6 +173,8 @@ class EpochOrder:
                 wanted[(cells[0] - j) % self._cells] = self._cell * j // self._spread
             wanted |= {cells[0]: 0, (cells[0] + 1) % self._cells: 0}
         wanted |= {(cell + 1) % self._cells: 0 for cell in cells if self._start(cell) >= start}
+        if not self._shuffled:
+            return [self.ids(self._start(cell), self._start(cell + 1)) for cell in wanted]
         return [np.sort(self._base_cell(cell)[place:]) for cell, place in wanted.items()]
 
     def _start(self, cell: int) -> int:

@@ -46,7 +46,7 @@ def order_of(
     window = _window(shuffle_buffer, mean)
     sizes = store.container_sizes
     if block is None:
-        block = default_block(mean, max(1, window), int(sizes.max()), shuffled=store.manifest.shuffled)
+        block = default_block(mean, window, int(sizes.max()), shuffled=store.manifest.shuffled)
     block = whole("block", block, 1, 2**40)
     return OrderSpec(sizes, seed, max(1, window), block, lanes, shuffled=window > 0)
 
@@ -68,12 +68,12 @@ def default_block(mean_bytes: int, window: int, largest: int, *, shuffled: bool)
 
     Args:
         mean_bytes: mean stored size of a sample, in bytes.
-        window: the shuffle buffer in samples.
+        window: the shuffle buffer in samples; 0 leaves the stored order, and blocks are what is read ahead.
         largest: samples of the largest container.
         shuffled: whether the store was shuffled when written; otherwise a window needs many more blocks.
     """
-    part = window // 16 if shuffled else window // 256
     mean = max(1, mean_bytes)
+    part = (window // 16 if shuffled else window // 256) if window else largest
     wanted = max(1, min((8 << 20) // mean, max((64 << 10) // mean, part)))
     pieces = max(1, (2 * largest + wanted) // (2 * wanted))
     return max(1, -(-largest // pieces))

@@ -101,7 +101,7 @@ class Near:
             parts = parts[: len(parts) // 2]
         if len(parts) < 2:
             return
-        for near in batches.arriving(number, first=number == 0, count=len(parts)):
+        for near in batches.arriving(number, len(parts)):
             self._reader.announce(near, probe=True)
         numbers, found, place = np.concatenate([part for part, _ in parts]), None, 0
         for part, valid in parts:

@@ -1,6 +1,6 @@
 """CRC-32 of stored fields (specification, section 5): zlib's values from zlib-ng.
 
-zlib takes 10 us for 20 kB that are not in the CPU's cache yet, zlib-ng 3.7, which is as fast as they arrive from memory.
+zlib takes 10 us for 20 kB that are not in the CPU's cache yet; zlib-ng takes 3.7, as long as they take to arrive.
 """
 
 from __future__ import annotations

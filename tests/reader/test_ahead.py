@@ -1,62 +1,147 @@
-"""Reading ahead: what comes soon is fetched, and nothing is asked for that is in memory."""
+"""Reading ahead: what comes soon is asked for, nothing that is in memory, and nothing beside it."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import packer_reader
 from packer import Job, Recipe, build
 from packer_reader import StreamDataset
-from packer_reader.ahead import ReadAhead
-from packer_reader.batch import BatchReader
-from packer_reader.view import View
+from packer_reader.stores import ahead
+from packer_reader.stores.lmdb import LmdbStore
 from tests.conftest import make_serials
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-@pytest.fixture
-def cold(tmp_path: Path) -> Path:
-    """A store whose shards are not in memory."""
-    build(str(make_serials(tmp_path / "src", 200)), str(tmp_path / "o"), Recipe(encode="raw", shard_bytes=10**5), Job())
-    os.sync()
-    for path in (tmp_path / "o").glob("*.tar"):
-        file = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(file)
-    return tmp_path / "o"
+SAMPLES, SIDE = 60, 128
+PAGES = SAMPLES * SIDE * SIDE * 3 // 4096
 
 
-class Counting(BatchReader):
-    """A reader that counts how often it is asked."""
+@pytest.fixture(scope="module", params=["tar", "lmdb"])
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 12 pages a sample, in several shards."""
+    folder, random = tmp_path_factory.mktemp("large"), np.random.default_rng(0)
+    (folder / "src").mkdir()
+    for number in range(SAMPLES):
+        Image.fromarray(random.integers(0, 256, (SIDE, SIDE, 3), np.uint8)).save(folder / "src" / f"{number:03}.png")
+    out = folder / ("o.lmdb" if request.param == "lmdb" else "o")
+    build(str(folder / "src"), str(out), Recipe(encode="raw", shard_bytes=10**6), Job())
+    return out
 
-    asked = 0
 
-    def announce(self, numbers: Any) -> None:
-        self.asked += 1
-        super().announce(numbers)
+READ = """
+import json, os, resource, sys
+import numpy as np
+import packer_reader
+from packer_reader import MapDataset, StreamDataset
+
+def shuffled(path):
+    for batch in StreamDataset(path, batch_size=8, shuffle_buffer=24, block=4): pass
+
+def stored(path):
+    for batch in StreamDataset(path, batch_size=8, shuffle_buffer=0): pass
+
+def single(path):
+    for sample in StreamDataset(path, batch_size=None, shuffle_buffer=24): pass
+
+def picked(path):
+    data, order = MapDataset(path), np.random.default_rng(0).permutation(len(MapDataset(path))).tolist()
+    for start in range(0, len(order), 8): data.__getitems__(order[start:start + 8])
+
+def opened(path):
+    for sample in packer_reader.open(path): pass
+
+def one(path):
+    store = packer_reader.open(path)
+    for number in range(0, len(store), 7): store[number]
+
+def counted(function, path):
+    for file in [os.path.join(path, name) for name in os.listdir(path) if name.endswith((".tar", ".mdb"))]:
+        fd = os.open(file, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+    fetched = lambda: int(open("/proc/self/io").read().split("\\nread_bytes: ")[1].split()[0])
+    faults, before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt, fetched()
+    function(path)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt - faults, fetched() - before
+
+small, *copies = sys.argv[1:]
+for function in (shuffled, stored, single, picked, opened, one):
+    function(small)  # whatever is loaded for it
+functions = (shuffled, stored, single, picked, opened, one)
+print(json.dumps({f.__name__: counted(f, path) for f, path in zip(functions, copies, strict=True)}))
+"""
 
 
-def test_it_rests_when_there_is_nothing_to_fetch(cold: Path) -> None:
-    store = packer_reader.open(cold)
-    store.read(np.arange(200), [0])  # now all is in memory
-    reader = Counting(store, View(), 0)
-    ahead = ReadAhead(reader)
-    for _ in range(33):
-        ahead.announce(np.arange(50))
-    assert reader.asked == 3
+def test_what_is_read_was_asked_for(large: Path, tmp_path: Path, tar_store: Path) -> None:
+    copies = [shutil.copytree(large, tmp_path / str(number)) for number in range(6)]
+    asked = [sys.executable, "-c", READ, str(tar_store), *map(str, copies)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    found: dict[str, tuple[int, int]] = json.loads(done.stdout)
+    if not any(fetched for _, fetched in found.values()):
+        pytest.skip("this file system says nothing of what is fetched")
+    for way, (faults, fetched) in found.items():
+        samples = -(-SAMPLES // 7) if way == "one" else SAMPLES
+        assert fetched >= samples * SIDE * SIDE * 3, way
+        assert faults < PAGES * samples / SAMPLES / 3, way  # each page by itself would be as many as there are pages
+    assert found["one"][1] < SAMPLES * SIDE * SIDE * 3 / 2  # not what lies around a sample
+
+
+def test_what_is_in_memory_is_not_asked_for(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, asked, ask = packer_reader.open(large), [0], ahead._ask
+
+    def counted(pieces: Any) -> None:
+        asked[0] += len(pieces)
+        ask(pieces)
+
+    monkeypatch.setattr(ahead, "_ask", counted)
+    numbers = np.arange(0, SAMPLES, 3)  # 72 kB between them
+    store.read(numbers, [0])
+    whole, asked[0] = asked[0], 0
+    assert whole >= len(numbers)
+    store.announce(numbers, [0], probe=True)
+    assert 0 < asked[0] <= whole / 8 + 2 * store.manifest.shards
+
+
+@pytest.mark.parametrize("sizes", [(16, 16, 1), (16, 128, 60), (64, 65, 200)])
+def test_records_of_lmdb_begin_where_they_are_looked_for(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+    least, most, count = sizes
+    random = np.random.default_rng(1)
+    (tmp_path / "src").mkdir()
+    for number in range(count):
+        side = int(random.integers(least, most + 1))
+        Image.fromarray(random.integers(0, 256, (side, side, 3), np.uint8)).save(tmp_path / "src" / f"{number:03}.png")
+    build(str(tmp_path / "src"), str(tmp_path / "o.lmdb"), Recipe(), Job())
+    store = packer_reader.open(tmp_path / "o.lmdb")
+    assert isinstance(store, LmdbStore)
+    for shard in range(store.manifest.shards):
+        rows = np.arange(len(store.index(shard)))
+        real, guessed = store.addresses(shard, rows)[1], store.starts(shard, rows)[1]
+        assert np.abs(real - guessed).max() <= store.slack
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_cold_store_is_read_whole(workers: int, cold: Path) -> None:
+def test_a_cold_store_is_read_whole(workers: int, tmp_path: Path) -> None:
     from torch.utils.data import DataLoader
 
-    ds = StreamDataset(cold, batch_size=16, shuffle_buffer=40, with_id=True)
+    build(str(make_serials(tmp_path / "src", 200)), str(tmp_path / "o"), Recipe(encode="raw", shard_bytes=10**5), Job())
+    for path in (tmp_path / "o").glob("*.tar"):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+    ds = StreamDataset(tmp_path / "o", batch_size=16, shuffle_buffer=40, with_id=True)
     assert sorted(n for b in DataLoader(ds, batch_size=None, num_workers=workers) for n in b["id"].tolist()) == list(
         range(200)
     )

@@ -177,7 +177,13 @@ def test_tails(total: int, batch: int, world: int, tail: Tail, sizes: list[list[
 
 @pytest.mark.parametrize(
     ("mean", "window", "largest", "shuffled", "block"),
-    [(21_000, 12_800, 3_200, True, 400), (21_000, 12_800, 3_200, False, 50), (10**8, 2, 5, True, 1)],
+    [
+        (21_000, 12_800, 3_200, True, 400),
+        (21_000, 12_800, 3_200, False, 50),
+        (10**8, 2, 5, True, 1),
+        (21_000, 0, 3_200, False, 400),
+        (100, 0, 3_200, True, 3_200),
+    ],
 )
 def test_default_blocks(mean: int, window: int, largest: int, block: int, *, shuffled: bool) -> None:
     assert default_block(mean, window, largest, shuffled=shuffled) == block
@@ -188,17 +194,13 @@ def test_what_a_batch_needs_was_announced_before(order: OrderSpec, size: int, da
     size *= order.lanes
     start = data.draw(st.integers(0, order.total // order.lanes)) * order.lanes
     batches = Batches(order, 3, size, "keep", start)
-    announced, first = set[int](), True
+    announced = set[int]()
     for number in range(len(batches)):
         ids = batches.batch(number)[0].tolist()
-        near = batches.arriving(number, first=first)
+        near = batches.arriving(number)
         assert all((np.diff(each) > 0).all() for each in near)
         announced.update(i for each in near for i in each.tolist())
-        if order.shuffled:
-            assert announced >= set(ids)
-        else:
-            assert near == []
-        first = False
+        assert announced >= set(ids)
 
 
 @given(order_specs(), st.integers(1, 40), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 3))
