@@ -2,7 +2,7 @@
 
 help   start of `packer --help`
 build  the builder: see bench_build.py for its parts (--part jpg, raw, large, sizes, keep, repack, scan, reuse, text)
-read   the reader: see bench_read.py for its parts (--part jpg, raw, crop, tokens, tools)
+read   the reader: see bench_read.py for its parts (--part jpg, raw, crop, tokens, tools, cold)
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bench_build import PARTS, alternate
+from bench_cold import read_cold
 from bench_read import READ_PARTS
 from bench_text import build_text, read_tokens
 from bench_tools import compare_tools
 
 BUILDING = PARTS | {"text": build_text}
-READING = READ_PARTS | {"tokens": read_tokens, "tools": compare_tools}
+READING = READ_PARTS | {"tokens": read_tokens, "tools": compare_tools, "cold": read_cold}
 
 
 def images(arguments: argparse.Namespace, folder: Path) -> Path:

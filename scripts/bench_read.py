@@ -7,7 +7,7 @@ crop   RandomResizedCrop(224) from 256x256 JPEGs
 crop512     the same from 512x512
 centre512   CenterCrop(224) from 512x512
 tools  what `packer bench` and `packer tune` say, against loops of this script: see bench_tools.py
-cold   encoded 256x256 JPEGs that are not in memory, in process, against reading the shards from end to end
+cold   stores that are not in memory, against reading their files from end to end: see bench_cold.py
 """
 
 from __future__ import annotations
@@ -184,47 +184,10 @@ def read_centre(source: Path, folder: Path, repeats: int) -> None:
     alternate(repeats, runs | peers(("ffcv",), "jpg512", source, folder, "--crop", "centre"))
 
 
-def read_cold(source: Path, folder: Path, repeats: int) -> None:
-    """Rates in samples a second; all of one store's bytes, so that the ratios are those of bytes."""
-    from packer.measure.limits import forget
-    from packer_reader import StreamDataset
-
-    store = jpegs(source, folder, SIDE)
-    shards, raw = sorted(store.glob("*.tar")), sorted(path for path in source.rglob("*") if path.is_file())
-    count = len(raw)
-
-    def sequential() -> list[float]:
-        forget(shards)
-        started, buffer = time.perf_counter(), bytearray(1 << 22)
-        for path in shards:
-            with path.open("rb", buffering=0) as file:
-                while file.readinto(buffer):
-                    pass
-        return [count / (time.perf_counter() - started)]
-
-    def cold() -> list[float]:
-        forget(shards)
-        ds = StreamDataset(store, batch_size=BATCH, decode="bytes")
-        started = time.perf_counter()
-        found = sum(len(batch["label"]) for batch in ds)
-        return [found / (time.perf_counter() - started)]
-
-    def files() -> list[float]:
-        forget(raw)
-        order = np.random.default_rng(0).permutation(count).tolist()
-        started = time.perf_counter()
-        for number in order:
-            raw[number].read_bytes()
-        return [count / (time.perf_counter() - started)]
-
-    alternate(repeats, {"cold, bytes": cold, "sequential read": sequential, "raw files, cold": files})
-
-
 READ_PARTS: dict[str, Callable[[Path, Path, int], None]] = {
     "jpg": read_jpg,
     "raw": read_raw,
     "crop": read_crop,
     "crop512": partial(read_crop, side=512, mode="jpg512"),
     "centre512": read_centre,
-    "cold": read_cold,
 }

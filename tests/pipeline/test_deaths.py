@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +161,8 @@ def test_workers_that_keep_dying_end_the_build_and_it_can_be_resumed(
     def kill_every_worker() -> bool:
         for pid in workers_of(running.process.pid):
             if "forkserver" in processes().get(pid, (0, ""))[1]:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it may have ended meanwhile
+                    os.kill(pid, signal.SIGKILL)
         return False
 
     running.wait_for(kill_every_worker)
