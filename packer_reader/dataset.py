@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from packer_reader.sender import Sender
 from packer_reader.sequences import SequenceStore
 from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
+from packer_reader.stores.ahead import ReadAhead
 from packer_reader.stores.open import open_store
 from packer_reader.together import Near
 from packer_reader.view import Decode, View
@@ -149,6 +151,7 @@ class StreamDataset(IterableDataset[Any]):
         weakref.finalize(self, drop_dead)  # a loader that is gone has left its slots mapped here
         self._skipped = Skipped.asked_for(on_error)
         self._near = Near(self._reader, self.batch_size)
+        self._ahead = ReadAhead(partial(self._reader.announce, probe=True))
         self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
         """This process's newest iteration."""
@@ -270,7 +273,7 @@ class StreamDataset(IterableDataset[Any]):
     def several(self, batches: Batches, number: int) -> Iterator[Any]:
         """Batches from one on, where this process trains: some that are small, or the one."""
         none = True
-        for batch, valid in self._near.batches(batches, number) if self._skipped is None else ():
+        for batch, valid in self._near.batches(batches, number, self._ahead) if self._skipped is None else ():
             none = False
             if self.course.tail == "pad":
                 batch["valid"] = torch.from_numpy(valid)
@@ -287,7 +290,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def _announce(self, batches: Batches, number: int) -> None:
         for near in batches.arriving(number):
-            self._reader.announce(near, probe=True)
+            self._ahead.announce(near)
 
     def report(self) -> None:
         """Say what this process has left out."""

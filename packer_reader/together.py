@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from packer_reader.batch import BatchReader
     from packer_reader.batches import Batches
     from packer_reader.ragged import Ragged
+    from packer_reader.stores.ahead import ReadAhead
 
     Ints = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
@@ -90,7 +91,7 @@ class Near:
         self._reader, self._memory = reader, Memory()
         self._count = max(1, min(_MOST, _SAMPLES // (batch_size or 1))) if worth else 1
 
-    def batches(self, batches: Batches, number: int) -> Iterator[tuple[Batch, Bools]]:
+    def batches(self, batches: Batches, number: int, ahead: ReadAhead) -> Iterator[tuple[Batch, Bools]]:
         """Batches from one on, with which of their samples are not padding; none where they are better read one by one.
 
         A damaged sample ends them, so that the batch that it is in says so when its turn comes.
@@ -102,7 +103,7 @@ class Near:
         if len(parts) < 2:
             return
         for near in batches.arriving(number, len(parts)):
-            self._reader.announce(near, probe=True)
+            ahead.announce(near)
         numbers, found, place = np.concatenate([part for part, _ in parts]), None, 0
         for part, valid in parts:
             if found is None or found.process != os.getpid():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import resource
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -17,46 +18,66 @@ import numpy as np
 from packer_reader.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from packer_reader.stores.base import Ints, Store
 
-__all__ = ["address_of", "announce", "in_order"]
+__all__ = ["ReadAhead", "address_of", "announce", "fetched", "in_order"]
 
-Piece = tuple[int, int]
-"""Address and bytes of mapped memory."""
 _STEP = 1 << 19
 """Bytes asked for at a time: the system cuts longer ones short."""
 _GAP = 1 << 16
 """Bytes between two runs up to which they are asked for as one: a disk takes longer for one more read."""
+_REST = 15
+"""Times that nothing is asked for after one that had nothing to fetch."""
 _ORDERED = 1 << 23
 """Bytes that are asked for before samples in stored order."""
-_PROBE = 16
-"""Of so many pieces one is asked for, to see whether they have to be fetched at all."""
+_STRETCH = 16 * _STEP
+"""Bytes, or a whole run, that are taken to be in memory where the first ones are."""
 
 
-def announce(store: Store, numbers: Ints, fields: Sequence[int], *, probe: bool) -> None:
+def announce(store: Store, numbers: Ints, fields: Sequence[int], *, probe: bool) -> bool:
     """Ask for the pages of samples; what cannot be found is left to whoever reads it, and says so.
 
     Args:
         store: that has them.
         numbers: of the samples, int64 (n,), those of a shard together.
         fields: places in the manifest's fields, at least one.
-        probe: leave it at some where these have nothing to fetch: asking for 150 kB that are there takes 2 us, a fifth
-            of copying them.
+        probe: leave a stretch at its first piece where this has nothing to fetch: asking for 150 kB that are there
+            takes 2 us, a fifth of copying them.
+
+    Returns:
+        Whether something has to be fetched, as far as the system says.
     """
-    shards, before = store.shards_of(numbers), _fetched() if probe else None
-    for start, stop in pairwise(np.flatnonzero(np.diff(shards, prepend=-1, append=-1)).tolist()):
-        shard = int(shards[start])
-        with suppress(StoreError):
-            pieces, held = _pieces(store, shard, numbers[start:stop] - store.first(shard), fields)
-            if before is not None:
-                _ask(pieces[::_PROBE])
-                if before == (before := _fetched()):
-                    continue
-                del pieces[::_PROBE]
-            _ask(pieces)
-            del held
+    runs, held = _runs(store, numbers, fields)
+    started = before = fetched()
+    for start, stop in runs:
+        for first in range(start, stop, _STRETCH):
+            last = min(first + _STRETCH, stop)
+            _ask(first, min(_STEP, last - first))
+            if probe and before is not None and before == (before := fetched()):
+                continue
+            for place in range(first + _STEP, last, _STEP):
+                _ask(place, min(_STEP, last - place))
+            before = fetched()
+    del held
+    return before is None or before != started
+
+
+class ReadAhead:
+    """Announces what comes soon, and leaves that off for a while where all of it is in memory."""
+
+    def __init__(self, ask: Callable[[Ints], bool]) -> None:
+        """Take what asks for samples, by number, and says whether something has to be fetched."""
+        self._ask, self._resting, self._seen = ask, 0, fetched()
+
+    def announce(self, numbers: Ints) -> None:
+        """Sample numbers, int64 (n,), rising, that will be read soon."""
+        if self._resting and self._seen == fetched():  # nor did reading fetch anything
+            self._resting -= 1
+            return
+        self._resting = 0 if self._ask(numbers) else _REST
+        self._seen = fetched()
 
 
 def in_order(store: Store, start: int, stop: int) -> Iterator[int]:
@@ -68,28 +89,28 @@ def in_order(store: Store, start: int, stop: int) -> Iterator[int]:
         yield from range(first, min(first + step, stop))
 
 
-def _pieces(store: Store, shard: int, rows: Ints, fields: Sequence[int]) -> tuple[list[Piece], object]:
-    """Where rows of a shard lie, in pieces that are fetched at once, and what keeps that mapped while it is held.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    index = store.index(shard)
-    held, bases = store.starts(shard, rows)
-    chosen = np.array(fields)[:, None], rows
-    sizes = index.size[chosen].astype(np.int64)
-    if int(sizes.sum()) > store.manifest.bytes:
+def _runs(store: Store, numbers: Ints, fields: Sequence[int]) -> tuple[list[tuple[int, int]], object]:
+    """Where samples lie in memory: first page and end of each run of them, and what keeps that mapped."""
+    shards, places = store.shards_of(numbers), np.array(fields)[:, None]
+    firsts, ends, held = [np.empty(0, np.int64)], [np.empty(0, np.int64)], list[object]()
+    for start, stop in pairwise(np.flatnonzero(np.diff(shards, prepend=-1, append=-1)).tolist()):
+        shard = int(shards[start])
+        rows = numbers[start:stop] - store.first(shard)
+        with suppress(StoreError):
+            index = store.index(shard)
+            memory, bases = store.starts(shard, rows)
+            first = bases + index.offset[places, rows].astype(np.int64) - store.slack
+            firsts.append(first.reshape(-1))
+            ends.append((first + index.size[places, rows] + 2 * store.slack).reshape(-1))
+            held.append(memory)
+    starts, stops = np.concatenate(firsts), np.concatenate(ends)
+    if int((stops - starts).sum()) > 2 * store.manifest.bytes + 2 * store.slack * len(starts):
         return [], held  # an index that was changed behind our back
-    first = (bases + index.offset[chosen].astype(np.int64) - store.slack).reshape(-1)
-    order = np.argsort(first)
-    starts, stops = first[order], np.maximum.accumulate((first + sizes.reshape(-1) + 2 * store.slack)[order])
+    order = np.argsort(starts)
+    starts, stops = starts[order], np.maximum.accumulate(stops[order])
     breaks = np.flatnonzero(starts[1:] > stops[:-1] + _GAP)
-    runs = zip(starts[np.append(0, breaks + 1)].tolist(), stops[np.append(breaks, -1)].tolist(), strict=True)
-    return [
-        (place, min(_STEP, stop - place))
-        for start, stop in runs
-        for place in range(start & -mmap.PAGESIZE, stop, _STEP)
-    ], held
+    begins = starts[np.append(0, breaks + 1)] & -mmap.PAGESIZE if len(starts) else starts
+    return list(zip(begins.tolist(), stops[np.append(breaks, -1)].tolist() if len(stops) else [], strict=True)), held
 
 
 def address_of(memory: memoryview) -> int:
@@ -102,15 +123,14 @@ _LIBC = ctypes.CDLL(None)
 """Its calls let other threads run meanwhile, unlike those of `mmap`; and LMDB's memory is no `mmap` of Python's."""
 
 
-def _ask(pieces: Sequence[Piece]) -> None:
-    ask = _LIBC.madvise
-    for address, size in pieces:
-        ask(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_WILLNEED)
+def _ask(address: int, size: int) -> None:
+    _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_WILLNEED)
 
 
-def _fetched() -> bytes | None:
-    """What this process has had fetched from storage so far; None where the system does not say."""
-    try:
-        return next(line for line in Path("/proc/self/io").read_bytes().split(b"\n") if line.startswith(b"read_bytes"))
-    except (OSError, StopIteration):
-        return None
+_COUNTED = Path("/proc/self/io").exists()
+"""Whether the system counts what is fetched."""
+
+
+def fetched() -> int | None:
+    """Blocks that this process has had fetched from storage so far; None where nobody counts them."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_inblock if _COUNTED else None

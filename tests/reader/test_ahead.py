@@ -101,17 +101,40 @@ def test_what_is_read_was_asked_for(large: Path, tmp_path: Path, tar_store: Path
 def test_what_is_in_memory_is_not_asked_for(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, asked, ask = packer_reader.open(large), [0], ahead._ask
 
-    def counted(pieces: Any) -> None:
-        asked[0] += len(pieces)
-        ask(pieces)
+    def counted(address: int, size: int) -> None:
+        asked[0] += size
+        ask(address, size)
 
     monkeypatch.setattr(ahead, "_ask", counted)
-    numbers = np.arange(0, SAMPLES, 3)  # 72 kB between them
+    numbers = np.arange(SAMPLES)
     store.read(numbers, [0])
-    whole, asked[0] = asked[0], 0
-    assert whole >= len(numbers)
-    store.announce(numbers, [0], probe=True)
-    assert 0 < asked[0] <= whole / 8 + 2 * store.manifest.shards
+    assert asked[0] >= SAMPLES * SIDE * SIDE * 3
+    asked[0] = 0
+    assert not store.announce(numbers, [0], probe=True)
+    assert 0 < asked[0] < SAMPLES * SIDE * SIDE * 3 * 0.7  # runs are short here: the first piece of each
+
+
+def test_it_rests_as_long_as_nothing_is_fetched(large: Path, tmp_path: Path) -> None:
+    calls = [0]
+    file = shutil.copy(next(path for path in large.iterdir() if path.suffix in {".tar", ".mdb"}), tmp_path)
+
+    def nothing(_: Any) -> bool:
+        calls[0] += 1
+        return False
+
+    resting = ahead.ReadAhead(nothing)
+    for _ in range(33):
+        resting.announce(np.arange(5))
+    assert calls[0] == 3
+    before = ahead.fetched()
+    with open(file, "rb") as data:
+        os.fsync(data.fileno())
+        os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        data.read()
+    if ahead.fetched() == before:
+        pytest.skip("this file system says nothing of what is fetched")
+    resting.announce(np.arange(5))
+    assert calls[0] == 4
 
 
 @pytest.mark.parametrize("sizes", [(16, 16, 1), (16, 128, 60), (64, 65, 200)])
