@@ -165,9 +165,9 @@ class BatchReader:
         """What fills each field of a batch."""
         return self._fields
 
-    def announce(self, numbers: Ints, *, probe: bool = False) -> bool:
+    def announce(self, numbers: Ints) -> bool:
         """Let the system fetch what `read` will want, int64 (n,) in stored order, all at once; see `ahead.announce`."""
-        return bool(self._wanted) and self.store.announce(numbers, self._wanted, probe=probe)
+        return bool(self._wanted) and self.store.announce(numbers, self._wanted)
 
     def arrays(self, count: int) -> list[tuple[str, Any, tuple[int, ...]]]:
         """What of a batch of so many samples has one dtype and shape: name, dtype and shape in memory."""

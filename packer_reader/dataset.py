@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -151,7 +150,7 @@ class StreamDataset(IterableDataset[Any]):
         weakref.finalize(self, drop_dead)  # a loader that is gone has left its slots mapped here
         self._skipped = Skipped.asked_for(on_error)
         self._near = Near(self._reader, self.batch_size)
-        self._ahead = ReadAhead(partial(self._reader.announce, probe=True))
+        self._ahead = ReadAhead(self._reader.announce)
         self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
         """This process's newest iteration."""

@@ -86,10 +86,10 @@ class SequenceStore:
         """See `Store.check_same`."""
         self.documents.check_same()
 
-    def announce(self, numbers: Ints, fields: Sequence[int], *, probe: bool = False) -> bool:  # noqa: ARG002 - the seam's signature
+    def announce(self, numbers: Ints, fields: Sequence[int]) -> bool:  # noqa: ARG002 - the seam's signature
         """Let the system fetch the documents of some sequences."""
         documents = np.unique(self._pieces(numbers)[0])
-        return self.documents.announce(documents, [self._place], probe=probe)
+        return self.documents.announce(documents, [self._place])
 
     def filler(self, field: FieldSpec, dtype: TokenDtype) -> Filler:
         """What fills a field of a batch."""

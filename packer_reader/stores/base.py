@@ -233,9 +233,9 @@ class Store:
         """The shard of each sample, int64 (n,)."""
         return np.searchsorted(self._ends, numbers, "right")
 
-    def announce(self, numbers: Ints, fields: Sequence[int], *, probe: bool = False) -> bool:
+    def announce(self, numbers: Ints, fields: Sequence[int]) -> bool:
         """Let the system begin to fetch what `read` of the same will want; see `ahead.announce`."""
-        return announce(self, numbers, fields, probe=probe)
+        return announce(self, numbers, fields)
 
     def first(self, shard: int) -> int:
         """The number of a shard's first sample."""
