@@ -254,7 +254,7 @@ class StreamDataset(IterableDataset[Any]):
     def batch(self, batches: Batches, number: int) -> Any:
         """A batch as training sees it, or what turns into it there."""
         numbers, valid = batches.batch(number)
-        self._announce(batches, number)
+        self._ahead.bring(numbers, batches.arriving(number))
         masked = {"valid": valid} if self.course.tail == "pad" else {}
         try:
             sent = self._sender.send(numbers, batches.epoch, masked)
@@ -283,13 +283,9 @@ class StreamDataset(IterableDataset[Any]):
     def samples(self, batches: Batches, number: int) -> list[Any]:
         """The same as single samples, before `transform`."""
         numbers, _ = batches.batch(number)
-        self._announce(batches, number)
+        self._ahead.bring(numbers, batches.arriving(number))
         batch, sound = read_sound(self._reader, numbers, batches.epoch, self._skipped)
         return [one_sample(batch, place) for place in range(len(sound))]
-
-    def _announce(self, batches: Batches, number: int) -> None:
-        for near in batches.arriving(number):
-            self._ahead.announce(near)
 
     def report(self) -> None:
         """Say what this process has left out."""

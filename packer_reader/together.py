@@ -102,9 +102,8 @@ class Near:
             parts = parts[: len(parts) // 2]
         if len(parts) < 2:
             return
-        for near in batches.arriving(number, len(parts)):
-            ahead.announce(near)
         numbers, found, place = np.concatenate([part for part, _ in parts]), None, 0
+        ahead.bring(numbers, batches.arriving(number, len(parts)))
         for part, valid in parts:
             if found is None or found.process != os.getpid():
                 try:

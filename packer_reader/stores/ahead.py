@@ -31,6 +31,8 @@ _GAP = 1 << 16
 _REST = 15
 """Times that little is asked for after one that had nothing to fetch: asking for 150 kB that are there takes 2 us, a
 fifth of copying them."""
+_SOME, _WARY = 8, 16
+"""Pages that a batch may miss, and batches that are asked for once more after one that missed more."""
 _FEW = 4
 """Samples that are asked for meanwhile, lest all of what comes is fetched page by page."""
 _ORDERED = 1 << 23
@@ -63,9 +65,26 @@ class ReadAhead:
     def __init__(self, ask: Callable[[Ints], bool]) -> None:
         """Take what asks for samples, by number, and says whether something has to be fetched."""
         self._ask, self._resting, self._seen = ask, 0, fetched()
+        self._faults, self._wary = _faults(), 0
 
-    def announce(self, numbers: Ints) -> None:
-        """Sample numbers, int64 (n,), rising, that will be read soon."""
+    def bring(self, numbers: Ints, arriving: Sequence[Ints]) -> None:
+        """Before a batch is read.
+
+        Args:
+            numbers: of its samples, int64 (n,): asked for once more where some of the last ones were missing. Where
+                memory is short, pages that were there when they were announced are dropped before they are read; one
+                by one they would take a tenth of a millisecond each.
+            arriving: of samples that come soon, rising; see `Batches.arriving`.
+        """
+        for near in arriving:
+            self._announce(near)
+        faults = _faults()
+        self._wary = _WARY if faults > self._faults + _SOME else max(0, self._wary - 1)
+        if self._wary:
+            self._ask(np.sort(numbers))
+        self._faults = faults
+
+    def _announce(self, numbers: Ints) -> None:
         few = numbers[:: len(numbers) // _FEW + 1]
         if self._resting and self._seen == fetched() and not self._ask(few):  # nor did reading fetch anything
             self._resting -= 1
@@ -128,3 +147,8 @@ _COUNTED = Path("/proc/self/io").exists()
 def fetched() -> int | None:
     """Blocks that this process has had fetched from storage so far; None where nobody counts them."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_inblock if _COUNTED else None
+
+
+def _faults() -> int:
+    """Pages that this process has waited for one by one."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

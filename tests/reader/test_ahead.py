@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -129,14 +131,14 @@ def test_it_rests_as_long_as_nothing_is_fetched(tmp_path: Path) -> None:
 
     resting = ahead.ReadAhead(nothing)
     for _ in range(33):
-        resting.announce(np.arange(100))
+        resting.bring(np.arange(5), [np.arange(100)])
     assert [count for count in asked if count > 4] == [100] * 3
     before = ahead.fetched()
     drop(file)
     file.read_bytes()
     if ahead.fetched() == before:
         pytest.skip("this file system says nothing of what is fetched")
-    resting.announce(np.arange(100))
+    resting.bring(np.arange(5), [np.arange(100)])
     assert asked[-1] == 100
 
 
@@ -148,11 +150,35 @@ def test_it_asks_again_once_there_is_something_to_fetch() -> None:
         return cold[0]
 
     resting = ahead.ReadAhead(ask)
-    resting.announce(np.arange(100))
-    resting.announce(np.arange(100))
+    resting.bring(np.arange(5), [np.arange(100)])
+    resting.bring(np.arange(5), [np.arange(100)])
     cold[0] = True
-    resting.announce(np.arange(100))
+    resting.bring(np.arange(5), [np.arange(100)])
     assert asked == [100, 4, 4, 100]
+
+
+def test_a_batch_is_asked_for_once_more_where_pages_were_missing(tmp_path: Path) -> None:
+    asked, file = list[list[int]](), tmp_path / "file"
+    file.write_bytes(bytes(10**6))
+
+    def ask(numbers: Any) -> bool:
+        asked.append(numbers.tolist())
+        return False
+
+    reading = ahead.ReadAhead(ask)
+    reading.bring(np.array([5, 3]), [])
+    assert asked == []
+    drop(file)
+    with file.open("rb") as data, mmap.mmap(data.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        mapped.madvise(mmap.MADV_RANDOM)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        sum(mapped[:: mmap.PAGESIZE])
+        if resource.getrusage(resource.RUSAGE_SELF).ru_majflt < before + 100:
+            pytest.skip("this file system keeps everything in memory")
+    reading.bring(np.array([5, 3]), [])
+    assert asked == [[3, 5]]
+    reading.bring(np.array([2, 4]), [])
+    assert asked == [[3, 5], [2, 4]]
 
 
 @pytest.mark.parametrize("sizes", [(16, 16, 1), (16, 128, 60), (64, 65, 200)])
