@@ -104,9 +104,11 @@ def in_order(store: Store, start: int, stop: int) -> Iterator[int]:
 
 def _runs(store: Store, numbers: Ints, fields: Sequence[int]) -> tuple[list[tuple[int, int]], object]:
     """Where samples lie in memory: first page and end of each run of them, and what keeps that mapped."""
+    if not len(numbers):
+        return [], None
     shards, places = store.shards_of(numbers), np.array(fields)[:, None]
     firsts, ends, held = [np.empty(0, np.int64)], [np.empty(0, np.int64)], list[object]()
-    for start, stop in pairwise(np.flatnonzero(np.diff(shards, prepend=-1, append=-1)).tolist()):
+    for start, stop in pairwise([0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]):
         shard = int(shards[start])
         rows = numbers[start:stop] - store.first(shard)
         with suppress(StoreError):
@@ -117,13 +119,14 @@ def _runs(store: Store, numbers: Ints, fields: Sequence[int]) -> tuple[list[tupl
             ends.append((first + index.size[places, rows] + 2 * store.slack).reshape(-1))
             held.append(memory)
     starts, stops = np.concatenate(firsts), np.concatenate(ends)
-    if int((stops - starts).sum()) > 2 * store.manifest.bytes + 2 * store.slack * len(starts):
-        return [], held  # an index that was changed behind our back
+    most = 2 * store.manifest.bytes + 2 * store.slack * len(starts)
+    if not len(starts) or int((stops - starts).sum()) > most:  # an index that was changed behind our back
+        return [], held
     order = np.argsort(starts)
     starts, stops = starts[order], np.maximum.accumulate(stops[order])
     breaks = np.flatnonzero(starts[1:] > stops[:-1] + _GAP)
-    begins = starts[np.append(0, breaks + 1)] & -mmap.PAGESIZE if len(starts) else starts
-    return list(zip(begins.tolist(), stops[np.append(breaks, -1)].tolist() if len(stops) else [], strict=True)), held
+    begins = starts[np.append(0, breaks + 1)] & -mmap.PAGESIZE
+    return list(zip(begins.tolist(), stops[np.append(breaks, -1)].tolist(), strict=True)), held
 
 
 def address_of(memory: memoryview) -> int:

@@ -156,7 +156,7 @@ class Store:
         Raises:
             DamageError: naming shard, key and source file.
         """
-        if fields:
+        if fields and len(numbers) > 1:  # to ask for a single one takes as long as to decode it
             self.announce(numbers, fields)
         spans = self.spans(numbers, fields)
         for views, crcs in zip(spans.views, spans.crcs, strict=True):

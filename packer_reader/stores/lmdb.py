@@ -104,14 +104,14 @@ class _Opened:
     transaction: Any
     records: Recent[_Records]
     """By index run."""
-    layouts: Recent[Ints]
-    """By index run where each sample's record begins, about."""
+    known: dict[int, Ints]
+    """By index run the addresses of the records of some samples; 0 for those that were not looked up yet."""
 
 
 _PAGE, _PAGE_HEADER = 4096, 16
 """Bytes of LMDB's pages, and of what precedes a record on its first one."""
-_KNOWN = 1024
-"""Of so many records one is looked up, and the others are placed between them: 1 in 100 is off by over two pages."""
+_STRETCH = 1024
+"""Samples of which one is looked up: of the others 1 in 100 is placed over two pages off."""
 
 
 class LmdbStore(Store):
@@ -123,7 +123,7 @@ class LmdbStore(Store):
         """Take a complete store's folder and its parsed manifest; see `Store`."""
         super().__init__(path, manifest, identity)
         self._size = int(manifest.files[DATA_FILE]["bytes"]) if DATA_FILE in manifest.files else None
-        self._opened = _Opened(-1, None, Recent(self._records), Recent(self._layout))
+        self._opened = _Opened(-1, None, Recent(self._records), {})
 
     @property
     def container_sizes(self) -> Ints:
@@ -172,16 +172,48 @@ class LmdbStore(Store):
     def starts(self, shard: int, rows: Ints) -> tuple[Any, Ints]:
         """Where records begin, give or take two pages: to look one up is to read it, since py-lmdb touches its pages.
 
-        They lie one behind the other, each from a page's beginning on, with the tree's own pages spread between them.
+        They lie one behind the other, each from a page's beginning on, with the tree's own pages spread between them:
+        one of 1,024 samples is looked up, and the others are placed between them.
         """
-        return None, self._here().layouts[shard][rows]
+        parts, found = rows // _STRETCH, np.empty(len(rows), np.int64)
+        for part in set(parts.tolist()):
+            here = parts == part
+            found[here] = self._stretch(shard, part)[rows[here] - part * _STRETCH]
+        return None, found
+
+    def _stretch(self, shard: int, part: int) -> Ints:
+        """About where the records of the samples of one stretch begin, and that of the first one behind it."""
+        index, first = self.index(shard), part * _STRETCH
+        stop = min(first + _STRETCH + 1, len(index))
+        assert index.value is not None
+        borders = np.flatnonzero(index.value[first + 1 : stop] != index.value[first : stop - 1]) + 1
+        ends = (index.offset[:, first:stop] + index.size[:, first:stop]).max(0).astype(np.int64)
+        if len(borders) < stop - first - 1:  # small samples share records
+            ends = np.maximum.reduceat(ends, np.append(0, borders))
+        pages = (ends + (_PAGE_HEADER + _PAGE - 1)) // _PAGE
+        starts = (np.cumsum(pages) - pages) * _PAGE
+        start, last = self._known(shard, part), self._known(shard, part + 1)
+        starts += start + np.arange(len(starts)) * (last - start - starts[-1]) // max(1, len(starts) - 1)
+        if len(starts) < stop - first:
+            starts = np.repeat(starts, np.diff(borders, prepend=0, append=stop - first))
+        return np.asarray(starts)
+
+    def _known(self, shard: int, part: int) -> int:
+        """Where the record of a stretch's first sample begins; behind the last stretch that of the last sample."""
+        known = self._here().known
+        size = len(self.index(shard))
+        found = known.setdefault(shard, np.zeros(-(-size // _STRETCH) + 1, np.int64))
+        if not found[part]:
+            row = min(part * _STRETCH, size - 1)
+            found[part] = address_of(self.holders(np.array([shard]), np.array([row]))[0])
+        return int(found[part])
 
     def _here(self) -> _Opened:
         """What this process has opened, and where that lies in its memory."""
         if self._opened.process != os.getpid():
             self.check_same()
             opened = transaction(self.path, self._size)
-            self._opened = _Opened(os.getpid(), opened, Recent(self._records), Recent(self._layout))
+            self._opened = _Opened(os.getpid(), opened, Recent(self._records), {})
         return self._opened
 
     def _records(self, shard: int) -> _Records:
@@ -189,17 +221,6 @@ class LmdbStore(Store):
         assert index.value is not None
         keys, rows = np.unique(index.value, return_index=True)
         return _Records(keys, rows, np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64))
-
-    def _layout(self, shard: int) -> Ints:
-        index, records = self.index(shard), self._here().records[shard]
-        sizes = np.maximum.reduceat((index.offset + index.size).max(0).astype(np.int64), records.rows)
-        pages = -(-(sizes + _PAGE_HEADER) // _PAGE)
-        before = np.cumsum(pages) - pages
-        known = np.unique(np.append(np.arange(0, len(before), _KNOWN), len(before) - 1))
-        addresses = self.addresses(shard, records.rows[known])[1]
-        between = np.interp(np.arange(len(before)), known, addresses - before[known] * _PAGE)
-        counts = np.diff(records.rows, append=len(index))
-        return np.repeat(between.astype(np.int64) + before * _PAGE, counts)
 
     def index_name(self, shard: int) -> str:
         """File of an index run."""

@@ -103,7 +103,8 @@ def test_what_is_read_was_asked_for(large: Path, tmp_path: Path, tar_store: Path
     for way, (faults, fetched) in found.items():
         samples = -(-SAMPLES // 7) if way == "one" else SAMPLES
         assert fetched >= samples * SIDE * SIDE * 3, way
-        assert faults < PAGES * samples / SAMPLES / 3, way  # each page by itself would be as many as there are pages
+        # Each page by itself would be as many as there are pages; of single samples nobody knows beforehand.
+        assert way == "one" or faults < PAGES / 3, way
     assert found["one"][1] < SAMPLES * SIDE * SIDE * 3 / 2  # not what lies around a sample
 
 
