@@ -258,11 +258,11 @@ def _lmdb_names(store: Store, shard: int, index: Index) -> list[str]:
     assert values is not None
     low, high = int(index.key[0]), int(index.key[-1])
     first, last = store.first(shard), None
-    for row, _ in enumerate(in_order(store, first, first + len(index))):
-        if values[row] == last:
+    for number, record in zip(in_order(store, first, first + len(index)), values.tolist(), strict=True):
+        if record == last:
             continue
-        last = values[row]
-        (value,) = store.holders(np.array([shard]), np.array([row]))
-        for key, fields in parse_value(int(values[row]), value).items():
+        last = record
+        (value,) = store.holders(np.array([shard]), np.array([number - first]))
+        for key, fields in parse_value(record, value).items():
             names += [member_name(key, suffix) for suffix in fields if low <= key <= high or store.manifest.stacked]
     return names

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 from packer_reader.arguments import check_transform, names
 from packer_reader.batch import Batch, BatchReader, one_sample
 from packer_reader.sequences import SequenceStore
+from packer_reader.stores.ahead import in_order
 from packer_reader.stores.open import open_store
 from packer_reader.view import Decode, View
 
@@ -88,7 +89,7 @@ class MapDataset(Dataset[dict[str, Any]]):
         return len(self._samples)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[number] for number in range(len(self)))
+        return (self[number] for number in in_order(self._samples, 0, len(self)))
 
     def __getitem__(self, number: int) -> Any:
         return self.__getitems__([number])[0]
@@ -98,7 +99,8 @@ class MapDataset(Dataset[dict[str, Any]]):
         wanted = np.array([self._samples.number(number) for number in numbers], np.int64)
         epoch = int(torch.randint(2**62, ())) if self._random else 0
         stored, places = np.unique(wanted, return_inverse=True)
-        self._reader.announce(stored)
+        if len(stored) > 1:
+            self._reader.announce(stored)
         batch: Batch = self._reader.read(stored, epoch)
         samples: list[Any] = [one_sample(batch, place) for place in places.tolist()]
         return [self.transform(sample) for sample in samples] if self.transform else samples

@@ -53,6 +53,8 @@ class OrderSpec:
     """Independent parts of the store, for many machines."""
     shuffled: bool = True
     """False gives the stored order."""
+    near: int = 256
+    """Samples of the stored order that are read ahead together; no part of the order."""
 
     @cached_property
     def total(self) -> int:
@@ -97,7 +99,7 @@ class EpochOrder:
         self._shuffled = spec.shuffled
         self.size = int(counts.sum())
         if not spec.shuffled:
-            self._spread, self._cells = 1, max(1, -(-self.size // spec.block))
+            self._spread, self._cells = 1, max(1, -(-self.size // spec.near))
             self._cell, self._longer = divmod(self.size, self._cells)
             return
         if not self.size:

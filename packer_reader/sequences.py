@@ -8,6 +8,7 @@ each token comes exactly once per epoch, and any sequence is found by arithmetic
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer_reader.arguments import in_range, whole
-from packer_reader.errors import DamageError, UsageError
+from packer_reader.errors import DamageError, StoreError, UsageError
 from packer_reader.format.array import ARRAY_HEADER
 from packer_reader.format.fields import MAX_SEQUENCE, ROWS, sequence_fields
 from packer_reader.ragged import Ragged
@@ -87,9 +88,10 @@ class SequenceStore:
         self.documents.check_same()
 
     def announce(self, numbers: Ints, fields: Sequence[int]) -> bool:  # noqa: ARG002 - the seam's signature
-        """Let the system fetch the documents of some sequences."""
-        documents = np.unique(self._pieces(numbers)[0])
-        return self.documents.announce(documents, [self._place])
+        """Let the system fetch the documents of some sequences; what is damaged is left to whoever reads it."""
+        with suppress(StoreError, IndexError):
+            return self.documents.announce(np.unique(self._pieces(numbers)[0]), [self._place])
+        return False
 
     def filler(self, field: FieldSpec, dtype: TokenDtype) -> Filler:
         """What fills a field of a batch."""

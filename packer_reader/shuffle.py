@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ShuffleQuality", "default_block", "order_of", "shuffle_quality"]
 
+_NEAR = 8 << 20
+"""Bytes of the stored order that are read ahead together."""
+
 
 def order_of(
     store: Store | SequenceStore, shuffle_buffer: int | str, seed: int, lanes: int, block: int | None
@@ -46,9 +49,10 @@ def order_of(
     window = _window(shuffle_buffer, mean)
     sizes = store.container_sizes
     if block is None:
-        block = default_block(mean, window, int(sizes.max()), shuffled=store.manifest.shuffled)
+        block = default_block(mean, max(1, window), int(sizes.max()), shuffled=store.manifest.shuffled)
     block = whole("block", block, 1, 2**40)
-    return OrderSpec(sizes, seed, max(1, window), block, lanes, shuffled=window > 0)
+    near = max(1, min(_NEAR // mean, 1 << 16))
+    return OrderSpec(sizes, seed, max(1, window), block, lanes, shuffled=window > 0, near=near)
 
 
 def _window(shuffle_buffer: int | str, mean: int) -> int:
@@ -68,12 +72,12 @@ def default_block(mean_bytes: int, window: int, largest: int, *, shuffled: bool)
 
     Args:
         mean_bytes: mean stored size of a sample, in bytes.
-        window: the shuffle buffer in samples; 0 leaves the stored order, and blocks are what is read ahead.
+        window: the shuffle buffer in samples.
         largest: samples of the largest container.
         shuffled: whether the store was shuffled when written; otherwise a window needs many more blocks.
     """
     mean = max(1, mean_bytes)
-    part = (window // 16 if shuffled else window // 256) if window else largest
+    part = window // 16 if shuffled else window // 256
     wanted = max(1, min((8 << 20) // mean, max((64 << 10) // mean, part)))
     pieces = max(1, (2 * largest + wanted) // (2 * wanted))
     return max(1, -(-largest // pieces))

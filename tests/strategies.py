@@ -24,4 +24,5 @@ def order_specs(draw: st.DrawFn, *, lanes: int | None = None, shuffled: bool | N
         draw(st.integers(1, 100) | st.integers(1, 6)),
         draw(st.integers(1, min(8, int(counts.sum())))) if lanes is None else lanes,
         draw(st.booleans()) if shuffled is None else shuffled,
+        draw(st.integers(1, 30)),
     )

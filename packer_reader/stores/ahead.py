@@ -20,12 +20,16 @@ from packer_reader.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from packer_reader.sequences import SequenceStore
     from packer_reader.stores.base import Ints, Store
 
 __all__ = ["ReadAhead", "address_of", "announce", "fetched", "in_order"]
 
-_STEP = 1 << 19
-"""Bytes asked for at a time: the system cuts longer ones short."""
+_STEP = 1 << 17
+"""Bytes asked for at a time: the system cuts longer ones down to what the disk's read-ahead is set to, which is seldom
+less."""
+_SLICE = 1 << 16
+"""Samples that are looked for at a time."""
 _GAP = 1 << 16
 """Bytes between two runs up to which they are asked for as one: a disk takes longer for one more read."""
 _REST = 15
@@ -51,11 +55,12 @@ def announce(store: Store, numbers: Ints, fields: Sequence[int]) -> bool:
         Whether something has to be fetched, as far as the system says.
     """
     before = fetched()
-    runs, held = _runs(store, numbers, fields)
-    for start, stop in runs:
-        for place in range(start, stop, _STEP):
-            _ask(place, min(_STEP, stop - place))
-    del held
+    for first in range(0, len(numbers), _SLICE):
+        runs, held = _runs(store, numbers[first : first + _SLICE], fields)
+        for start, stop in runs:
+            for place in range(start, stop, _STEP):
+                _ask(place, min(_STEP, stop - place))
+        del held
     return before is None or before != fetched()
 
 
@@ -86,26 +91,26 @@ class ReadAhead:
 
     def _announce(self, numbers: Ints) -> None:
         few = numbers[:: len(numbers) // _FEW + 1]
-        if self._resting and self._seen == fetched() and not self._ask(few):  # nor did reading fetch anything
+        calm = not self._wary and self._seen == fetched()  # nor did reading fetch anything
+        if self._resting and calm and not self._ask(few):
             self._resting -= 1
             return
         self._resting = 0 if self._ask(numbers) else _REST
         self._seen = fetched()
 
 
-def in_order(store: Store, start: int, stop: int) -> Iterator[int]:
+def in_order(store: Store | SequenceStore, start: int, stop: int) -> Iterator[int]:
     """Sample numbers `start..stop-1`, each announced some time before it comes."""
     mean = max(1, store.manifest.bytes // max(1, len(store)))
-    step = max(1, min(1024, _ORDERED // mean))
+    step, fields = max(1, min(1024, _ORDERED // mean)), range(len(store.manifest.fields))
     for first in range(start, stop, step):
-        announce(store, np.arange(first, min(first + 2 * step, stop)), range(len(store.manifest.fields)))
+        asked = first + step if first > start else first
+        store.announce(np.arange(asked, min(first + 2 * step, stop)), fields)
         yield from range(first, min(first + step, stop))
 
 
 def _runs(store: Store, numbers: Ints, fields: Sequence[int]) -> tuple[list[tuple[int, int]], object]:
     """Where samples lie in memory: first page and end of each run of them, and what keeps that mapped."""
-    if not len(numbers):
-        return [], None
     shards, places = store.shards_of(numbers), np.array(fields)[:, None]
     firsts, ends, held = [np.empty(0, np.int64)], [np.empty(0, np.int64)], list[object]()
     for start, stop in pairwise([0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,8 @@ class TarStore(Store):
         """Mapped without reading around what is touched: what will be read is asked for, and nothing beside it."""
         shard_map = self.map(self.shard_name(shard), self.shard_bytes(shard))
         if isinstance(shard_map.obj, mmap.mmap):
-            shard_map.obj.madvise(mmap.MADV_RANDOM)
+            with suppress(OSError):  # a system that takes no advice reads as it likes
+                shard_map.obj.madvise(mmap.MADV_RANDOM)
         return shard_map
 
     def index_name(self, shard: int) -> str:

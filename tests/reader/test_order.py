@@ -181,8 +181,6 @@ def test_tails(total: int, batch: int, world: int, tail: Tail, sizes: list[list[
         (21_000, 12_800, 3_200, True, 400),
         (21_000, 12_800, 3_200, False, 50),
         (10**8, 2, 5, True, 1),
-        (21_000, 0, 3_200, False, 400),
-        (100, 0, 3_200, True, 3_200),
     ],
 )
 def test_default_blocks(mean: int, window: int, largest: int, block: int, *, shuffled: bool) -> None:
