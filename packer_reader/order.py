@@ -98,11 +98,9 @@ class EpochOrder:
         self._starts = np.cumsum(counts) - counts
         self._shuffled = spec.shuffled
         self.size = int(counts.sum())
-        if not spec.shuffled:
+        if not (self.size and spec.shuffled):
             self._spread, self._cells = 1, max(1, -(-self.size // spec.near))
             self._cell, self._longer = divmod(self.size, self._cells)
-            return
-        if not self.size:
             return
         self._keys = (spec.seed, epoch, lane)
         self._block = spec.block
@@ -163,7 +161,7 @@ class EpochOrder:
 
         Returns:
             Per base cell its sample ids, rising: long runs of neighbours, or what is still to come of a cell whose
-            samples were dealt to earlier positions as well.
+            samples were dealt to earlier positions as well. Of the stored order all in one.
         """
         if start >= stop:
             return []
@@ -176,7 +174,8 @@ class EpochOrder:
             wanted |= {cells[0]: 0, (cells[0] + 1) % self._cells: 0}
         wanted |= {(cell + 1) % self._cells: 0 for cell in cells if self._start(cell) >= start}
         if not self._shuffled:
-            return [self.ids(self._start(cell), self._start(cell + 1)) for cell in wanted]
+            parts = [self.ids(self._start(cell), self._start(cell + 1)) for cell in wanted]
+            return [np.sort(np.concatenate(parts))] if parts else []
         return [np.sort(self._base_cell(cell)[place:]) for cell, place in wanted.items()]
 
     def _start(self, cell: int) -> int:
