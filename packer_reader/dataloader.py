@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from packer_reader.dataset import StreamDataset
 from packer_reader.epoch import Position
 from packer_reader.errors import StateError, UsageError
+from packer_reader.iteration import Bundle
 from packer_reader.machine import usable_cpus
 
 if TYPE_CHECKING:
@@ -44,9 +45,17 @@ class Loader(DataLoader[Any]):
         clock = self._stream.clock
         begun, asked = clock.next(), self._stream.asked
         clock.force(begun)
-        for given, batch in enumerate(super().__iter__(), 1):
-            self._last, self._asked = (begun, given), asked
-            yield batch
+        self._stream.bundle = self._stream.sent_together if self.collate_fn is _as_it_is else 1
+        try:
+            sent = super().__iter__()  # starts workers, which have a copy of the data set
+        finally:
+            self._stream.bundle = 1
+        given = 0
+        for item in sent:
+            for batch in item.taken_apart() if isinstance(item, Bundle) else (item,):
+                given += 1
+                self._last, self._asked = (begun, given), asked
+                yield batch
         self._last, self._asked = (Position(begun.epoch + 1), 0), asked
 
     def state_dict(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from packer_reader.shuffle import order_of
 from packer_reader.skipping import Skipped, read_sound
 from packer_reader.stores.ahead import ReadAhead
 from packer_reader.stores.open import open_store
-from packer_reader.together import Near
+from packer_reader.together import Near, sent_together
 from packer_reader.view import Decode, View
 from packer_reader.warm import warm as read_all
 
@@ -154,6 +154,10 @@ class StreamDataset(IterableDataset[Any]):
         self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
         """This process's newest iteration."""
+        self.sent_together = 1 if transform is not None else sent_together(self._reader, self.batch_size)
+        """Batches that a worker may send at a time to a loop that takes them apart."""
+        self.bundle = 1
+        """How many it sends: `Loader` sets it while it starts its workers."""
         self.awaited = False
         """Whether a worker's state was loaded here that only an iterator can take."""
         self.clock = EpochClock()
@@ -193,7 +197,8 @@ class StreamDataset(IterableDataset[Any]):
     def memory(self, num_workers: int, prefetch_factor: int = 2) -> int:
         """Bytes that a loop over DataLoader takes in all its processes, beside what it takes without any data.
 
-        Batches in shared memory are most of it. What `transform` makes is not counted.
+        Batches in shared memory are most of it. What `transform` makes is not counted. Through `packer_reader.loader`
+        small batches of tokens travel `sent_together` at a time: give `prefetch_factor` times that.
         """
         workers, ahead = whole("num_workers", num_workers, 0, 4096), whole("prefetch_factor", prefetch_factor, 1, 2**20)
         return loop_bytes(self._reader, self.batch_size or SINGLES, self.shuffle_buffer, workers, ahead)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
 from packer_reader.errors import StateError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from packer_reader.dataset import StreamDataset
     from packer_reader.epoch import Position
 
-__all__ = ["Iteration"]
+__all__ = ["Bundle", "Iteration"]
 
 
 _END = object()
@@ -37,6 +38,20 @@ def _freeze(process: int) -> None:  # noqa: ARG001 - once in each
     gc.freeze()
 
 
+class Bundle(list[Any]):
+    """Batches that travel together, the last of them perhaps a failure. A type of its own, as no batch is one."""
+
+    def taken_apart(self) -> Iterator[Any]:
+        """One after the other, none of them held here."""
+        self.reverse()
+        while self:
+            item = self.pop()
+            if isinstance(item, ExceptionWrapper):
+                item.reraise()  # type: ignore[no-untyped-call]
+            yield item
+            del item
+
+
 class Iteration(Iterator[Any]):
     """This process's share of one epoch: batches w, w + n, ... of worker w of n."""
 
@@ -45,6 +60,7 @@ class Iteration(Iterator[Any]):
         self._stream = stream
         info = get_worker_info()
         self._worker, self._workers = (0, 1) if info is None else (info.id, info.num_workers)
+        self._bundle = 1 if info is None else stream.bundle
         if info is not None:
             _freeze(os.getpid())
         self._seek(stream.clock.begin(), 0, 0)
@@ -64,7 +80,9 @@ class Iteration(Iterator[Any]):
                 "a state of one worker, or of single samples, was loaded: only a loader that keeps such states can "
                 "put it back (torchdata's StatefulDataLoader)"
             )
-        while (number := self._worker + self._given * self._workers) < len(self._batches):
+        while (number := self._number()) < len(self._batches):
+            if self._bundle > 1:
+                return self._next_bundle()
             if self._stream.batch_size is not None:
                 if self._workers == 1 and get_worker_info() is None:
                     return self._next_here(number)
@@ -80,6 +98,24 @@ class Iteration(Iterator[Any]):
         self._ended = True
         self._stream.report()
         raise StopIteration
+
+    def _number(self) -> int:
+        """Of the next batch: workers take turns, each with one batch or with as many as it sends at a time."""
+        turn, place = divmod(self._given, self._bundle)
+        return (turn * self._workers + self._worker) * self._bundle + place
+
+    def _next_bundle(self) -> Bundle:
+        """The next batches up to the end of this worker's turn, or to one that fails."""
+        bundle = Bundle()
+        while len(bundle) < self._bundle and (number := self._number()) < len(self._batches):
+            self._given += 1
+            try:
+                bundle.append(self._stream.batch(self._batches, number))
+            except Exception:  # noqa: BLE001 - it is raised when its turn comes
+                where = f"in DataLoader worker process {self._worker}"
+                bundle.append(ExceptionWrapper(where=where))  # type: ignore[no-untyped-call]
+                break
+        return bundle
 
     def _next_here(self, number: int) -> Any:
         """The next batch, where this process trains as well."""

@@ -144,11 +144,11 @@ def gather(flat: Path, batch: int) -> list[float]:
 
 
 def stream(store: Path, workers: int, batch: int, options: dict[str, Any], *, stock: bool = True) -> list[float]:
-    from packer_reader import StreamDataset
+    from packer_reader import StreamDataset, loader
 
     ds = StreamDataset(store, batch_size=batch, **options)
     if not stock:
-        return rates(ds)
+        return rates(loader(ds, num_workers=workers) if workers else ds)
     return rates(DataLoader(ds, batch_size=None, num_workers=workers, persistent_workers=workers > 0))
 
 
@@ -163,9 +163,9 @@ def read_tokens(_: Path, folder: Path, repeats: int) -> None:
         for name, options in forms.items():
             for kind, store in stores.items():
                 runs[kind + name] = partial(stream, store, workers, batch, options)
-        if not workers:  # litdata's own loader does without the stock one as well
-            runs["tar, no loader"] = partial(stream, stores["tar"], 0, batch, tokens, stock=False)
-            runs["tar stored, no loader"] = partial(stream, stores["tar"], 0, batch, forms[" stored"], stock=False)
+        # Peers have loaders of their own as well.
+        runs["tar, ours"] = partial(stream, stores["tar"], workers, batch, tokens, stock=False)
+        runs["tar stored, ours"] = partial(stream, stores["tar"], workers, batch, forms[" stored"], stock=False)
         runs |= peers(("litdata",), f"tokens{batch}", flat, folder)
         compare(f"{workers} workers, batches of {batch}", repeats, runs)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from packer.measure.settings import Binds
     from packer.measure.trial import Loop
+    from packer_reader import StreamDataset
 
 __all__ = ["Tuned", "tune"]
 
@@ -148,7 +149,7 @@ class _Sweep:
         Raises:
             PackerError: the first one cannot be measured.
         """
-        predicted = 0 if self._script else self._loop.data(setting).memory(setting.workers, setting.prefetch)
+        predicted = 0 if self._script else _predicted(self._loop.data(setting), setting)
         if predicted > self._most:
             self._leave_out(setting, self.too_large)
             return
@@ -182,6 +183,11 @@ class _Sweep:
         # One setting may hang where others do not: forkserver, in programs that do not guard their main part.
         waits = max(_WAITS, 4 * self._longest) if self._longest else LIMIT
         return measure_script(self._script, setting, loop, waits)
+
+
+def _predicted(data: StreamDataset, setting: Setting) -> int:
+    """Bytes of a loop through `packer_reader.loader`."""
+    return data.memory(setting.workers, setting.prefetch * data.sent_together)
 
 
 def _has_cuda() -> bool:
