@@ -14,7 +14,7 @@ from packer_reader.format.columns import COLUMN_MAGIC, parse_frame
 from packer_reader.format.crc import crc32
 from packer_reader.format.index import Index, parse_index
 from packer_reader.format.names import SHARDS
-from packer_reader.stores.ahead import announce, in_order
+from packer_reader.stores.ahead import OneByOne, announce, in_order
 from packer_reader.stores.columns import Columns
 from packer_reader.stores.files import Recent, folder_identity, map_file
 
@@ -61,6 +61,7 @@ class Store:
         self._table = self._load_table()
         self._ends = np.cumsum(self._table["samples"].astype(np.int64))
         self._indexes = Recent(self._map_index)
+        self._one_by_one = OneByOne()
         counted = self.first(manifest.shards)
         if counted != manifest.samples:
             raise FormatError(SHARDS, [f"counts {counted} samples, the manifest {manifest.samples}"])
@@ -156,8 +157,10 @@ class Store:
         Raises:
             DamageError: naming shard, key and source file.
         """
-        if fields and len(numbers) > 1:  # to ask for a single one takes as long as to decode it
+        if fields and len(numbers) > 1:
             self.announce(numbers, fields)
+        elif fields and len(numbers):  # to ask for a single one takes as long as to decode it
+            self._one_by_one.before(self, int(numbers[0]), fields)
         spans = self.spans(numbers, fields)
         for views, crcs in zip(spans.views, spans.crcs, strict=True):
             for number, view, crc in zip(numbers.tolist(), views, crcs, strict=True):

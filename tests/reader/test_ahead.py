@@ -70,6 +70,10 @@ def picked(path):
 def opened(path):
     for sample in packer_reader.open(path): pass
 
+def followed(path):
+    store = packer_reader.open(path)
+    for number in range(len(store)): store[number]
+
 def one(path):
     store = packer_reader.open(path)
     for number in range(0, len(store), 7): store[number]
@@ -86,15 +90,15 @@ def counted(function, path):
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt - faults, fetched() - before
 
 small, *copies = sys.argv[1:]
-for function in (shuffled, stored, single, picked, opened, one):
+for function in (shuffled, stored, single, picked, opened, followed, one):
     function(small)  # whatever is loaded for it
-functions = (shuffled, stored, single, picked, opened, one)
+functions = (shuffled, stored, single, picked, opened, followed, one)
 print(json.dumps({f.__name__: counted(f, path) for f, path in zip(functions, copies, strict=True)}))
 """
 
 
 def test_what_is_read_was_asked_for(large: Path, tmp_path: Path, tar_store: Path) -> None:
-    copies = [shutil.copytree(large, tmp_path / str(number)) for number in range(6)]
+    copies = [shutil.copytree(large, tmp_path / str(number)) for number in range(7)]
     asked = [sys.executable, "-c", READ, str(tar_store), *map(str, copies)]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
     found: dict[str, tuple[int, int]] = json.loads(done.stdout)
