@@ -1,4 +1,4 @@
-"""An epoch's order cut into batches, and shared out between ranks. Pure."""
+"""An epoch's order cut into batches, and shared out between ranks. No I/O."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Batches:
     world_size: int = 1
     _lanes: dict[int, EpochOrder] = field(default_factory=dict, repr=False)
     _asked: bool = field(default=False, repr=False)
+    """Whether `arriving` has said what is needed at once."""
 
     def __len__(self) -> int:
         """Batches left in the epoch: the same on every rank."""

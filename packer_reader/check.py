@@ -176,7 +176,8 @@ def _sums(store: Store) -> Iterator[Finding]:
 
 def _fields(store: Store, shard: int, index: Index, progress: Callable[[int], None]) -> Iterator[Finding]:
     first = store.first(shard)
-    for row, number in enumerate(in_order(store, first, first + len(index))):
+    for row in range(len(index)):
+        number = first + row
         try:
             blobs = store.encoded(number)
             for field in store.manifest.fields:

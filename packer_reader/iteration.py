@@ -53,7 +53,7 @@ class Bundle(list[Any]):
 
 
 class Iteration(Iterator[Any]):
-    """This process's share of one epoch: batches w, w + n, ... of worker w of n."""
+    """This process's share of one epoch: workers take turns, with one batch or with as many as they send at a time."""
 
     def __init__(self, stream: StreamDataset) -> None:
         """Begin where the data set's clock says."""
@@ -100,7 +100,7 @@ class Iteration(Iterator[Any]):
         raise StopIteration
 
     def _number(self) -> int:
-        """Of the next batch: workers take turns, each with one batch or with as many as it sends at a time."""
+        """Of the next batch."""
         turn, place = divmod(self._given, self._bundle)
         return (turn * self._workers + self._worker) * self._bundle + place
 

@@ -11,6 +11,7 @@ from packer_reader.arguments import whole
 from packer_reader.errors import BatchError, UsageError
 from packer_reader.order import OrderSpec
 from packer_reader.sizes import parse_bytes
+from packer_reader.stores.ahead import stored_step
 from packer_reader.stores.base import Store
 from packer_reader.stores.open import open_store
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from packer_reader.sequences import SequenceStore
 
 __all__ = ["ShuffleQuality", "default_block", "order_of", "shuffle_quality"]
-
-_NEAR = 8 << 20
-"""Bytes of the stored order that are read ahead together."""
 
 
 def order_of(
@@ -51,8 +49,7 @@ def order_of(
     if block is None:
         block = default_block(mean, max(1, window), int(sizes.max()), shuffled=store.manifest.shuffled)
     block = whole("block", block, 1, 2**40)
-    near = max(1, min(_NEAR // mean, 1 << 16))
-    return OrderSpec(sizes, seed, max(1, window), block, lanes, shuffled=window > 0, near=near)
+    return OrderSpec(sizes, seed, max(1, window), block, lanes, shuffled=window > 0, near=stored_step(store))
 
 
 def _window(shuffle_buffer: int | str, mean: int) -> int:

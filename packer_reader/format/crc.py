@@ -1,4 +1,4 @@
-"""CRC-32 of stored fields (specification, section 5): zlib's values from zlib-ng.
+"""CRC-32 of stored fields (specification, section 4): zlib's values from zlib-ng.
 
 zlib takes 10 us for 20 kB that are not in the CPU's cache yet; zlib-ng takes 3.7, as long as they take to arrive.
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from packer_reader.sequences import SequenceStore
     from packer_reader.stores.base import Ints, Store
 
-__all__ = ["OneByOne", "ReadAhead", "address_of", "announce", "fetched", "in_order"]
+__all__ = ["OneByOne", "ReadAhead", "address_of", "announce", "fetched", "in_order", "stored_step"]
 
 _STEP = 1 << 17
 """Bytes asked for at a time: the system cuts longer ones down to what the disk's read-ahead is set to, which is seldom
@@ -112,23 +112,23 @@ class OneByOne:
         """Sample `number` is about to be read."""
         self._run = self._run + 1 if number == self._next else 0
         self._next = number + 1
-        step = _step(store)
+        step = stored_step(store)
         if self._run >= _SURE and self._run % step == _SURE % step:
             announce(store, np.arange(number, min(number + 2 * step, len(store))), fields)
 
 
 def in_order(store: Store | SequenceStore, start: int, stop: int) -> Iterator[int]:
     """Sample numbers `start..stop-1`, each announced some time before it comes."""
-    step, fields = _step(store), range(len(store.manifest.fields))
+    step, fields = stored_step(store), range(len(store.manifest.fields))
     for first in range(start, stop, step):
         asked = first + step if first > start else first
         store.announce(np.arange(asked, min(first + 2 * step, stop)), fields)
         yield from range(first, min(first + step, stop))
 
 
-def _step(store: Store | SequenceStore) -> int:
+def stored_step(store: Store | SequenceStore) -> int:
     """Samples in stored order that are asked for at a time."""
-    return max(1, min(1024, _ORDERED * len(store) // max(1, store.manifest.bytes)))
+    return max(1, min(_SLICE, _ORDERED * len(store) // max(1, store.manifest.bytes)))
 
 
 def _runs(store: Store, numbers: Ints, fields: Sequence[int]) -> tuple[list[tuple[int, int]], object]:

@@ -14,7 +14,7 @@ from packer_reader.format.columns import COLUMN_MAGIC, parse_frame
 from packer_reader.format.crc import crc32
 from packer_reader.format.index import Index, parse_index
 from packer_reader.format.names import SHARDS
-from packer_reader.stores.ahead import OneByOne, announce, in_order
+from packer_reader.stores.ahead import OneByOne, announce
 from packer_reader.stores.columns import Columns
 from packer_reader.stores.files import Recent, folder_identity, map_file
 
@@ -85,7 +85,7 @@ class Store:
         return {field.name: decode_field(field, blobs[field.suffix]) for field in self.manifest.fields}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[number] for number in in_order(self, 0, len(self)))
+        return (self[number] for number in range(len(self)))
 
     @property
     def classes(self) -> tuple[str, ...] | None:
