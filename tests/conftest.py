@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from packer import Job, Recipe, build
 from packer.cli.main import cli
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=60, derandomize=True)
@@ -84,6 +86,18 @@ def run() -> Callable[..., Result]:
         return Result(done.exit_code, done.stdout, done.stderr)
 
     return invoke
+
+
+@pytest.fixture
+def careless_libraries() -> Iterator[None]:
+    """For tests of what other libraries read: these use deprecated names, and leave files open.
+
+    What they left is collected here, since it would fail whichever test happens to run when Python gets to it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

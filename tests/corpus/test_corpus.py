@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 CASES = found_cases()
 pytestmark = [
     pytest.mark.skipif(not CASES, reason=f"{VARIABLE} is not set: {HOW}"),
-    # webdataset's own use of deprecated names, and the files that it leaves open
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("careless_libraries"),
 ]
 
 

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
     from tests.corpus.scene import Scene
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.usefixtures("careless_libraries")
 
 
 def problems(scene: Scene, **changes: Any) -> list[str]:

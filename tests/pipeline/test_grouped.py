@@ -21,7 +21,7 @@ from tests.conftest import make_serials
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # webdataset leaves files open
+pytestmark = pytest.mark.usefixtures("careless_libraries")
 
 
 def png(number: int, mode: str = "RGB") -> bytes:

@@ -263,7 +263,7 @@ def hugging_face(root: Path, suffix: str, *splits: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("splits", [(), ("train", "test")])
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("careless_libraries")
 def test_hugging_faces_folders_agree_with_its_own_reader(suffix: str, splits: tuple[str, ...], tmp_path: Path) -> None:
     hugging_face(tmp_path / "hf", suffix, *splits)
     said = list[str]()

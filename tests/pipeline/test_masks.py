@@ -296,7 +296,7 @@ def test_pairs_that_are_none_are_named(tmp_path: Path) -> None:
         build(str(tmp_path / "n"), str(tmp_path / "no"), Recipe(), Job(workers=1))
 
 
-@pytest.mark.filterwarnings("ignore")  # webdataset leaves files open
+@pytest.mark.usefixtures("careless_libraries")
 def test_webdataset_reads_masks(pairs: Path, tmp_path: Path) -> None:
     build(str(pairs), str(tmp_path / "o"), Recipe(), Job(workers=1))
     shards = sorted(map(str, (tmp_path / "o").glob("*.tar")))

@@ -88,7 +88,7 @@ def test_shards_are_cut_between_blocks(corpus: Path, tmp_path: Path) -> None:
     assert sum(store.container_sizes) == len(store) > store.manifest.records > len(sizes)
 
 
-@pytest.mark.filterwarnings("ignore")  # webdataset leaves files open
+@pytest.mark.usefixtures("careless_libraries")
 def test_webdataset_reads_blocks_as_they_are(corpus: Path, tmp_path: Path) -> None:
     store = built(corpus, tmp_path / "o", tokenized(pack="concat", seq_len=128))
     shards = [str(path) for path in sorted((tmp_path / "o").glob("*.tar"))]
