@@ -41,7 +41,7 @@ class Draw:
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
         """The next number, `low` included, `high` not."""
         self._drawn += 1
-        return low + (high - low) * (key(self._drawn, begun=self._begun) / 2**64)
+        return low + (high - low) * (key(self._drawn, begun=self._begun) * 2.0**-64)
 
     def integer(self, stop: int) -> int:
         """The next whole number in `0..stop-1`."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,16 +47,8 @@ class Frame:
     """Rows and columns of pixels in an MCU."""
     simple: bool
     """One sequential scan of all components, top to bottom; others are decoded as a whole."""
-    interval: int
-    """MCUs between restart markers; 0 without."""
-
-    @property
-    def tile(self) -> tuple[int, int] | None:
-        """Rows and columns of pixels between two markers, where these divide each row of MCUs evenly."""
-        per_row = -(-self.width // self.mcu[1])
-        if not self.simple or not self.interval or per_row % self.interval:
-            return None
-        return self.mcu[0], self.mcu[1] * self.interval
+    tile: tuple[int, int] | None
+    """Rows and columns of pixels between two restart markers, where these divide each row of MCUs evenly."""
 
 
 def read_frame(data: Bytes) -> Frame:
@@ -97,7 +90,9 @@ def _parsed(data: Bytes) -> Frame:
     height, width = int.from_bytes(segment[5:7]), int.from_bytes(segment[7:9])
     if not height or not width or not all(mcu):
         raise ValueError("the frame header says that something is 0")
-    return Frame(height, width, start + 5, begun, mcu, simple, interval)
+    tiled = simple and interval and -(-width // mcu[1]) % interval == 0
+    tile = (mcu[0], mcu[1] * interval) if tiled else None
+    return Frame(height, width, start + 5, begun, mcu, simple, tile)
 
 
 def decode_cuts(data: Bytes, frame: Frame, cuts: Sequence[Cut], *, gray: bool) -> list[tuple[Pixels, Extent]]:
@@ -157,8 +152,7 @@ def _part(pixels: Pixels, box: _Box, part: _Box, divisor: int) -> tuple[Pixels, 
     return pixels[top : top - int(-extent[0] // 1), left : left - int(-extent[1] // 1)], extent
 
 
-@dataclass(frozen=True, slots=True)
-class _Box:
+class _Box(NamedTuple):
     """A rectangle of pixels."""
 
     top: int
@@ -203,34 +197,49 @@ def _cut_out(data: Bytes, frame: Frame, tile: tuple[int, int], box: _Box) -> Byt
     if (box.height, box.width) == (frame.height, frame.width):
         return data
     across, down = -(-frame.width // tile[1]), -(-frame.height // tile[0])
-    ends = _tile_ends(data, frame.data)
-    if len(ends) != across * down:
+    bounds = _tile_bounds(data, frame.data, across * down)
+    if bounds is None:
         return None
-    chosen = ends.reshape(down, across)[box.top // tile[0] : -(-box.bottom // tile[0])]
+    rows = slice(box.top // tile[0], -(-box.bottom // tile[0]))
     first, last = box.left // tile[1], -(-box.right // tile[1])
+    starts = bounds[:-1].reshape(down, across)[rows, first]
+    ends = bounds[1:].reshape(down, across)[rows, first:last]
     head = bytearray(data[: frame.data])
     head[frame.place : frame.place + 4] = box.height.to_bytes(2) + box.width.to_bytes(2)
-    before = ends[box.top // tile[0] * across - 1] if box.top else frame.data
-    starts = chosen[:, first - 1].tolist() if first else [before, *chosen[:-1, -1].tolist()]
-    stops = chosen[:, last - 1].tolist()
-    part = bytearray().join([head, *(data[start:stop] for start, stop in zip(starts, stops, strict=True))])
-    view = np.frombuffer(part, np.uint8)
-    sizes = np.diff(chosen[:, first:last], axis=1, prepend=np.array(starts)[:, None]).ravel()
-    markers = len(head) - 1 + np.cumsum(sizes)
-    view[markers] = _RESTART + np.arange(len(markers)) % 8
-    view[markers[-1]] = _END
+    stops = ends[:, -1]
+    part = bytearray().join([head, *map(data.__getitem__, map(slice, starts.tolist(), stops.tolist()))])
+    moved = (stops - starts).cumsum() - stops + (len(head) - 1)  # how far each row went, and its last bytes
+    markers = (ends + moved[:, None]).ravel()
+    values = np.frombuffer(part, np.uint8)
+    values[markers] = _markers(len(markers))
     return part
 
 
-def _tile_ends(data: Bytes, start: int) -> npt.NDArray[np.int64]:
-    """Where each tile ends, its marker included; what lies behind the end of the picture is none of it."""
-    view = np.frombuffer(data, np.uint8)
-    places = np.flatnonzero(view[start:-1] == 0xFF) + start + 1
-    values = view[places]
-    chosen = (values >= _RESTART) & (values <= _END) & (values != _END - 1)
-    ends: npt.NDArray[np.int64] = places[chosen] + 1
-    stops = np.flatnonzero(values[chosen] == _END)
-    return ends[: stops[0] + 1] if len(stops) else ends
+def _tile_bounds(data: Bytes, start: int, tiles: int) -> npt.NDArray[np.int64] | None:
+    """Where each tile begins and, at last, where the picture ends, int64 (tiles + 1,); a tile ends with its marker.
+
+    None where the markers are not those of so many tiles.
+    """
+    view = np.frombuffer(data, np.uint8, offset=start)
+    (places,) = (view[:-1] == 0xFF).nonzero()
+    seconds = view[1:].take(places)
+    (chosen,) = seconds.nonzero()  # FF in the data has a 0 behind it
+    chosen = chosen[:tiles]
+    if seconds.take(chosen).tobytes() != _markers(tiles).tobytes():
+        return None
+    bounds = np.empty(tiles + 1, np.int64)
+    bounds[0] = start
+    np.add(places.take(chosen), start + 2, out=bounds[1:])
+    return bounds
+
+
+@lru_cache
+def _markers(tiles: int) -> npt.NDArray[np.uint8]:
+    """The second bytes of the markers behind so many tiles, (tiles,)."""
+    found = (_RESTART + np.arange(tiles) % 8).astype(np.uint8)
+    found[-1] = _END
+    found.flags.writeable = False
+    return found
 
 
 class _Scratch(threading.local):

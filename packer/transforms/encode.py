@@ -20,7 +20,7 @@ __all__ = ["encode"]
 Pixels = npt.NDArray[np.uint8]
 
 _PNG_LEVEL = 3
-_TILE = 64
+_TILE = 32
 """Columns of a tile: finer ones cost bytes (1.1-1.4 % at 64), coarser ones are decoded in vain."""
 _SIDES = {"jpg": 65_500, "png": 1_000_000, "webp": 16_383}
 """Largest side that a codec's library takes, in pixels."""
@@ -33,7 +33,7 @@ def encode(pixels: Pixels, codec: str, quality: int, *, roi: bool = False) -> by
         pixels: uint8 (h, w, c), c being 1 or 3 (RGB).
         codec: `jpg`, `png`, `webp` or `npy`.
         quality: of JPEG and WebP, 1 to 100.
-        roi: write a JPEG in tiles that decode on their own, of about 64 pixels by one row of MCUs.
+        roi: write a JPEG in tiles that decode on their own, of about 32 pixels by one row of MCUs.
 
     Raises:
         SampleError: `too-large` for the codec.
