@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ __all__ = ["Column", "Drawn", "Encoded", "Others", "Pictures", "Threads", "tv_te
 Array = npt.NDArray[Any]
 Size = tuple[int, int]
 _CHUNK = 8
-"""Samples that a thread takes at a time."""
+"""Samples that a thread takes at a time, at most."""
 
 
 class Threads:
@@ -56,11 +55,11 @@ class Threads:
             return
         if self._pool is None or self._pool[0] != os.getpid():  # threads do not survive a fork
             self._pool = os.getpid(), ThreadPoolExecutor(self.count - 1, "packer-decode")
-        starts = itertools.count(0, _CHUNK)  # one call of next is atomic
+        pieces = iter(_pieces(count, self.count))  # which threads may share: one call of next is atomic
 
         def work() -> None:
-            while (start := next(starts)) < count:
-                for place in range(start, min(start + _CHUNK, count)):
+            for piece in pieces:
+                for place in piece:
                     function(place)
 
         others = [self._pool[1].submit(work) for _ in range(self.count - 1)]
@@ -71,6 +70,20 @@ class Threads:
                 other.exception()  # all have ended before anyone looks at the memory
         for other in others:
             other.result()
+
+
+@lru_cache
+def _pieces(count: int, threads: int) -> tuple[range, ...]:
+    """The places of a batch in pieces, large ones first, so that threads that take one after the other end together.
+
+    Guided self-scheduling (Polychronopoulos and Kuck 1987).
+    """
+    pieces, start = [], 0
+    while start < count:
+        size = max(1, min(_CHUNK, (count - start) // (2 * threads)))
+        pieces.append(range(start, start + size))
+        start += size
+    return tuple(pieces)
 
 
 @dataclass(frozen=True, slots=True)
