@@ -207,7 +207,8 @@ def _cut_out(data: Bytes, frame: Frame, tile: tuple[int, int], box: _Box) -> Byt
     head = bytearray(data[: frame.data])
     head[frame.place : frame.place + 4] = box.height.to_bytes(2) + box.width.to_bytes(2)
     stops = ends[:, -1]
-    part = bytearray().join([head, *map(data.__getitem__, map(slice, starts.tolist(), stops.tolist()))])
+    pieces = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    part = bytearray().join([head, *pieces])
     moved = (stops - starts).cumsum() - stops + (len(head) - 1)  # how far each row went, and its last bytes
     markers = (ends + moved[:, None]).ravel()
     values = np.frombuffer(part, np.uint8)
