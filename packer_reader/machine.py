@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["free_memory", "own_cgroups", "seeks_are_slow", "usable_cpus", "usable_memory"]
+__all__ = ["free_memory", "own_cgroups", "read_ahead", "seeks_are_slow", "usable_cpus", "usable_memory"]
 
 _CGROUP_MEMORY = (
     ("memory.max", "memory.current", "file"),
@@ -100,8 +100,19 @@ def seeks_are_slow(
         fields, _, rest = line.partition(" - ")
         if fields.split()[2:3] == [number] and _NETWORK.match(rest):
             return True
-    block = devices / number
-    return any(_text(place / "queue" / "rotational").strip() == "1" for place in (block, block / ".."))
+    return _queue(device, "rotational", devices) == "1"
+
+
+def read_ahead(path: Path, devices: Path = Path("/sys/dev/block")) -> int | None:
+    """Bytes that the system reads ahead at most on the disk of a file; None where it does not tell."""
+    text = _queue(os.stat(path).st_dev, "read_ahead_kb", devices)  # noqa: PTH116 - names may be no valid text
+    return int(text) << 10 if text.isdigit() else None
+
+
+def _queue(device: int, name: str, devices: Path) -> str:
+    """A setting of a disk's queue, which a partition has from its disk; empty where the system does not tell."""
+    block = devices / f"{os.major(device)}:{os.minor(device)}"
+    return next(filter(None, (_text(place / "queue" / name).strip() for place in (block, block / ".."))), "")
 
 
 _NETWORK = re.compile(

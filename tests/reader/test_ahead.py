@@ -19,6 +19,7 @@ import packer_reader
 from packer import Job, Recipe, build
 from packer_reader import StreamDataset
 from packer_reader.errors import FormatError
+from packer_reader.machine import read_ahead
 from packer_reader.stores import ahead, lmdb
 from tests.conftest import make_serials
 
@@ -267,3 +268,22 @@ def test_a_cold_store_is_read_whole(workers: int, tmp_path: Path) -> None:
     assert sorted(n for b in DataLoader(ds, batch_size=None, num_workers=workers) for n in b["id"].tolist()) == list(
         range(200)
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "step"), [("128", 1 << 17), ("8192", 1 << 19), ("256", 1 << 18), ("0", 1 << 17), (None, 1 << 17)]
+)
+def test_no_more_is_asked_for_at_a_time_than_the_disk_reads_ahead(
+    said: str | None, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = os.stat(tmp_path).st_dev
+    disk = tmp_path / "devices" / "disk"
+    (disk / "part").mkdir(parents=True)
+    (tmp_path / "devices" / f"{os.major(device)}:{os.minor(device)}").symlink_to(disk / "part")
+    if said is not None:
+        (disk / "queue").mkdir()
+        (disk / "queue" / "read_ahead_kb").write_text(f"{said}\n")
+    found = read_ahead(tmp_path, tmp_path / "devices")
+    assert found == (None if said is None else int(said) << 10)
+    monkeypatch.setattr(ahead, "read_ahead", lambda _: found)
+    assert ahead.step_of(tmp_path) == step
