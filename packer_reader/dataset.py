@@ -16,8 +16,8 @@ from packer_reader.course import SINGLES, Course
 from packer_reader.epoch import EpochClock, Position
 from packer_reader.errors import DamageError, UsageError
 from packer_reader.footprint import loop_bytes
-from packer_reader.handle import drop_dead
 from packer_reader.iteration import Iteration
+from packer_reader.lease import drop_dead
 from packer_reader.ranks import Share
 from packer_reader.sender import Sender
 from packer_reader.sequences import SequenceStore

@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from packer_reader.handle import HEADER, SERIAL, Address, Handle, Place, close, drop
+from packer_reader.handle import Handle, Place
+from packer_reader.lease import HEADER, SERIAL, Address, close, drop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
