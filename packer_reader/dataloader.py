@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
 from packer_reader.dataset import StreamDataset
 from packer_reader.epoch import Position
@@ -15,7 +16,7 @@ from packer_reader.iteration import Bundle
 from packer_reader.machine import usable_cpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Loader", "loader"]
 
@@ -23,6 +24,26 @@ __all__ = ["Loader", "loader"]
 def _as_it_is(batch: Any) -> Any:
     """Instead of torch's default, which would turn numpy arrays into tensors."""
     return batch
+
+
+@dataclass(frozen=True)
+class _Sending:
+    """What a worker does first: its own copy of the data set learns how many batches to send at a time.
+
+    Other loaders may be starting workers with the same data set meanwhile.
+    """
+
+    together: int
+    given: Callable[[int], None] | None
+    """The user's."""
+
+    def __call__(self, worker: int) -> None:
+        info = get_worker_info()
+        assert info is not None
+        stream: Any = info.dataset
+        stream.bundle = self.together
+        if self.given is not None:
+            self.given(worker)
 
 
 class Loader(DataLoader[Any]):
@@ -45,11 +66,12 @@ class Loader(DataLoader[Any]):
         clock = self._stream.clock
         begun, asked = clock.next(), self._stream.asked
         clock.force(begun)
-        self._stream.bundle = self._stream.sent_together if self.collate_fn is _as_it_is else 1
+        given_init = self.worker_init_fn
+        self.worker_init_fn = _Sending(self._sent_together(), given_init)
         try:
-            sent = super().__iter__()  # starts workers, which have a copy of the data set
+            sent = super().__iter__()  # starts workers
         finally:
-            self._stream.bundle = 1
+            self.worker_init_fn = given_init
         given = 0
         for item in sent:
             for batch in item.taken_apart() if isinstance(item, Bundle) else (item,):
@@ -57,6 +79,12 @@ class Loader(DataLoader[Any]):
                 self._last, self._asked = (begun, given), asked
                 yield batch
         self._last, self._asked = (Position(begun.epoch + 1), 0), asked
+
+    def _sent_together(self) -> int:
+        """Batches that a worker sends at a time: one where others than this loop look at what it sends."""
+        stream = self._stream
+        alone = self.collate_fn is _as_it_is and type(stream).__iter__ is StreamDataset.__iter__
+        return stream.sent_together(self.prefetch_factor or 1) if alone else 1
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken; behind a whole epoch, the beginning of the next."""

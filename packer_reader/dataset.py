@@ -154,10 +154,8 @@ class StreamDataset(IterableDataset[Any]):
         self._sender = Sender(self._reader, transport, plain=transform is not None)
         self._running: weakref.ref[Iteration] | None = None
         """This process's newest iteration."""
-        self.sent_together = 1 if transform is not None else sent_together(self._reader, self.batch_size)
-        """Batches that a worker may send at a time to a loop that takes them apart."""
         self.bundle = 1
-        """How many it sends: `Loader` sets it while it starts its workers."""
+        """Batches that are sent at a time: in the workers of a `Loader`, which takes them apart, perhaps more."""
         self.awaited = False
         """Whether a worker's state was loaded here that only an iterator can take."""
         self.clock = EpochClock()
@@ -198,10 +196,16 @@ class StreamDataset(IterableDataset[Any]):
         """Bytes that a loop over DataLoader takes in all its processes, beside what it takes without any data.
 
         Batches in shared memory are most of it. What `transform` makes is not counted. Through `packer_reader.loader`
-        small batches of tokens travel `sent_together` at a time: give `prefetch_factor` times that.
+        small batches of tokens travel several at a time: give `prefetch_factor` times `sent_together(prefetch_factor)`.
         """
         workers, ahead = whole("num_workers", num_workers, 0, 4096), whole("prefetch_factor", prefetch_factor, 1, 2**20)
         return loop_bytes(self._reader, self.batch_size or SINGLES, self.shuffle_buffer, workers, ahead)
+
+    def sent_together(self, prefetch_factor: int = 2) -> int:
+        """Batches that a worker of `packer_reader.loader` sends at a time."""
+        if self.transform is not None:
+            return 1
+        return sent_together(self._reader, self.batch_size, prefetch_factor)
 
     @property
     def skipped(self) -> int:

@@ -20,7 +20,7 @@ from packer_reader.errors import MissingError
 from packer_reader.pixels import check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from packer_reader.crops import Crop
     from packer_reader.format.fields import FieldSpec
@@ -48,7 +48,7 @@ class Threads:
         return {"count": self.count, "_pool": None}
 
     def run(self, function: Callable[[int], None], count: int) -> None:
-        """Call `function(0)` to `function(count - 1)`; raises the first failure."""
+        """Call `function(0)` to `function(count - 1)`; raises a failure once all threads have ended."""
         if self.count == 1 or count <= _CHUNK:
             for place in range(count):
                 function(place)
@@ -56,20 +56,25 @@ class Threads:
         if self._pool is None or self._pool[0] != os.getpid():  # threads do not survive a fork
             self._pool = os.getpid(), ThreadPoolExecutor(self.count - 1, "packer-decode")
         pieces = iter(_pieces(count, self.count))  # which threads may share: one call of next is atomic
-
-        def work() -> None:
-            for piece in pieces:
-                for place in piece:
-                    function(place)
-
-        others = [self._pool[1].submit(work) for _ in range(self.count - 1)]
+        others = [self._pool[1].submit(_work, function, pieces) for _ in range(self.count - 1)]
         try:
-            work()
+            _work(function, pieces)
         finally:
             for other in others:
                 other.exception()  # all have ended before anyone looks at the memory
         for other in others:
             other.result()
+
+
+def _work(function: Callable[[int], None], pieces: Iterator[range]) -> None:
+    try:
+        for piece in pieces:
+            for place in piece:
+                function(place)
+    except BaseException:
+        for _ in pieces:  # the other threads need not go on
+            pass
+        raise
 
 
 @lru_cache

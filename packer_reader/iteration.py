@@ -60,7 +60,6 @@ class Iteration(Iterator[Any]):
         self._stream = stream
         info = get_worker_info()
         self._worker, self._workers = (0, 1) if info is None else (info.id, info.num_workers)
-        self._bundle = 1 if info is None else stream.bundle
         if info is not None:
             _freeze(os.getpid())
         self._seek(stream.clock.begin(), 0, 0)
@@ -68,6 +67,7 @@ class Iteration(Iterator[Any]):
     def _seek(self, position: Position, given: int, place: int) -> None:
         self._position, self._given, self._place = position, given, place
         self._batches: Batches = self._stream.course.batches_to_read(position)
+        self._bundle = max(1, min(self._stream.bundle, -(-len(self._batches) // self._workers)))
         self._ended = False
         self._held: list[Any] | None = None
         """Samples of the batch that is given one by one."""

@@ -116,7 +116,7 @@ def decode_cuts(data: Bytes, frame: Frame, cuts: Sequence[Cut], *, gray: bool) -
     whole = _Box(0, 0, frame.height, frame.width)
     tiled = None
     if frame.tile is not None:
-        box = whole.tiles(frame.tile, inner)
+        box = whole.tiles(frame.tile, inner, 2 * divisor)
         tiled = _cut_out(data, frame, frame.tile, box)
     if tiled is not None:
         data = tiled
@@ -140,7 +140,8 @@ def decode_cuts(data: Bytes, frame: Frame, cuts: Sequence[Cut], *, gray: bool) -
         )
     except ValueError as error:
         # What lies behind the last row that was asked for is nothing to worry about; all else is.
-        if box.bottom == frame.height or "extraneous bytes before marker" not in str(error):
+        whole_rows = tiled is not None or box.bottom == frame.height
+        if whole_rows or "extraneous bytes before marker" not in str(error):
             raise
         pixels = memory.reshape(rows, columns, channels)
     return [_part(pixels, box, part, divisor) for part in inner]
@@ -178,14 +179,14 @@ class _Box(NamedTuple):
         """The rows down to the last one, and a row of MCUs more, since chroma is upsampled with its neighbours."""
         return _Box(self.top, self.left, min(self.bottom, max(one.bottom for one in inner) + mcu), self.right)
 
-    def tiles(self, tile: tuple[int, int], inner: Sequence[_Box]) -> _Box:
-        """The tiles that hold some rectangles, and two pixels around them for the same reason."""
+    def tiles(self, tile: tuple[int, int], inner: Sequence[_Box], margin: int) -> _Box:
+        """The tiles that hold some rectangles, and some pixels around them for the same reason."""
         rows, columns = tile
         return _Box(
-            max(0, min(one.top for one in inner) - 2) // rows * rows,
-            max(0, min(one.left for one in inner) - 2) // columns * columns,
-            min(self.bottom, -(-(max(one.bottom for one in inner) + 2) // rows) * rows),
-            min(self.right, -(-(max(one.right for one in inner) + 2) // columns) * columns),
+            max(0, min(one.top for one in inner) - margin) // rows * rows,
+            max(0, min(one.left for one in inner) - margin) // columns * columns,
+            min(self.bottom, -(-(max(one.bottom for one in inner) + margin) // rows) * rows),
+            min(self.right, -(-(max(one.right for one in inner) + margin) // columns) * columns),
         )
 
 
@@ -221,6 +222,8 @@ def _tile_bounds(data: Bytes, start: int, tiles: int) -> npt.NDArray[np.int64] |
 
     None where the markers are not those of so many tiles.
     """
+    if start >= len(data):
+        return None
     view = np.frombuffer(data, np.uint8, offset=start)
     (places,) = (view[:-1] == 0xFF).nonzero()
     seconds = view[1:].take(places)

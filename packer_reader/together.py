@@ -17,6 +17,7 @@ import torch
 from packer_reader.batch import Batch, Direct
 from packer_reader.errors import StoreError
 from packer_reader.fill import Column, Encoded
+from packer_reader.ring import SLOTS
 from packer_reader.sequences import SequenceStore
 from packer_reader.tokens import Bounds, Sequences
 
@@ -85,8 +86,8 @@ def _references_of_a_free_array() -> int:
 _FREE = _references_of_a_free_array()
 
 
-def sent_together(reader: BatchReader, batch_size: int | None) -> int:
-    """Batches that a worker sends at a time to a `Loader`.
+def sent_together(reader: BatchReader, batch_size: int | None, prefetch_factor: int) -> int:
+    """Batches that a worker sends at a time to a `Loader`: no more than its ring has slots for, with those it fills.
 
     Where nothing is decoded, DataLoader's queues take as long for a batch as filling it: sequences of 2,048 tokens in
     batches of 512 come 1.4 times as fast four at a time.
@@ -94,7 +95,7 @@ def sent_together(reader: BatchReader, batch_size: int | None) -> int:
     if batch_size is None or not _copied(reader):
         return 1
     size: int = sum(math.prod(shape) * np.dtype(dtype).itemsize for _, dtype, shape in reader.arrays(batch_size))
-    return max(1, min(_SENT, _SENT_BYTES // max(1, size)))
+    return max(1, min(_SENT, _SENT_BYTES // max(1, size), SLOTS // (prefetch_factor + 2)))
 
 
 def _copied(reader: BatchReader) -> bool:

@@ -54,6 +54,7 @@ def test_on_a_cpu_batches_pass_through(store: Path) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_batches_arrive_whole_on_the_device(store: Path) -> None:
     ds = StreamDataset(store, batch_size=8, with_id=True)
     expected = dict[int, torch.Tensor]()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 import pytest
 import simplejpeg
@@ -17,7 +19,7 @@ from packer_reader.crops import CenterCrop, Cut, Draw, RandomResizedCrop, Resize
 from packer_reader.decode import decode_parts
 from packer_reader.errors import DamageError
 from packer_reader.format.fields import FieldSpec
-from packer_reader.jpeg import read_frame
+from packer_reader.jpeg import decode_cuts, read_frame
 
 if TYPE_CHECKING:
     from packer_reader.crops import Crop
@@ -98,6 +100,37 @@ def test_a_part_of_a_progressive_or_restarted_jpeg_is_exact(options: dict[str, A
             part, whole = parts(jpeg, cut, 3)
             assert (part == whole).all()
     assert tiles or options.get("restart_marker_blocks") not in {1, 2, 4}
+
+
+@pytest.mark.parametrize("sampling", ["444", "422", "420", "440", "Gray"])
+@pytest.mark.parametrize("divisor", [1, 2, 4, 8])
+def test_tiles_have_the_pixels_of_the_whole_at_any_fraction(divisor: int, sampling: str) -> None:
+    gray, random = sampling == "Gray", np.random.default_rng(divisor)
+    options = [cv2.IMWRITE_JPEG_RST_INTERVAL, 2]
+    if not gray:
+        factors = getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{sampling}")
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factors]
+    jpeg = cv2.imencode(".jpg", picture(160, 192)[..., : 1 if gray else 3], options)[1].tobytes()
+    frame = read_frame(jpeg)
+    assert frame.tile is not None
+    for _ in range(200):
+        height, width = (int(side) for side in random.integers(divisor * 2, (160, 192)))
+        top, left = (int(random.integers(0, 1 + free)) for free in (160 - height, 192 - width))
+        cut = Cut(top, left, height, width, (height // divisor, width // divisor)).aligned()
+        found = []
+        for shown in (frame, replace(frame, tile=None, simple=False)):
+            ((pixels, extent),) = decode_cuts(jpeg, shown, [cut], gray=gray)
+            found.append((pixels.copy(), extent))
+        assert found[0][1] == found[1][1]
+        assert (found[0][0] == found[1][0]).all()
+
+
+def test_bytes_between_tiles_are_damage() -> None:
+    jpeg = by_pillow(64, 64, restart_marker_blocks=1)
+    place = jpeg.index(b"\xff\xd1")
+    for cut in (Cut(0, 0, 64, 64, (64, 64)), Cut(0, 16, 20, 16, (20, 16))):
+        with pytest.raises(DamageError, match="does not decode"):
+            decode_parts(field(3), jpeg[:place] + bytes(range(1, 13)) + jpeg[place:], lambda *_, cut=cut: [cut])
 
 
 def test_tiles_that_are_missing_are_damage() -> None:

@@ -138,39 +138,6 @@ def test_an_epoch_goes_on_with_another_number_of_workers(
     assert stock.state_dict()["samples"] == 20  # of what was given, not of what was found ahead
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_batches_that_travel_together_come_one_by_one(workers: int, container: str, stores: Path) -> None:
-    def stream() -> StreamDataset:
-        return StreamDataset(stores / f"bestfit-{container}", batch_size=3, seed=9, with_id=True)
-
-    assert stream().sent_together == 4
-    alone, together = stream(), loader(stream(), num_workers=workers)
-    for _ in range(2):
-        expected, found = list(alone), list(together)
-        assert len(found) == len(expected) == len(together)
-        for one, other in zip(expected, found, strict=True):
-            assert one.keys() == other.keys()
-            assert torch.equal(one["id"], other["id"])
-            assert torch.equal(one["tokens"], other["tokens"])
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_that_fails_does_so_in_its_turn(workers: int, stores: Path) -> None:
-    ds = StreamDataset(stores / "concat-lmdb", batch_size=3, seed=9, with_id=True)
-    numbers = [batch["id"].tolist() for batch in ds]
-    broken = 6
-    index = ds.store.index(0)
-    column = np.array(index.size)
-    column[:, numbers[broken][1]] = 60
-    object.__setattr__(index, "size", column)
-    ds.set_epoch(0)
-    batches = iter(loader(ds, num_workers=workers))
-    assert [next(batches)["id"].tolist() for _ in range(broken)] == numbers[:broken]
-    with pytest.raises(StoreError, match="another length"):
-        next(batches)
-
-
 def test_a_state_is_of_one_length(stores: Path) -> None:
     one = StreamDataset(stores / "none-tar", batch_size=4, seq_len=64)
     other = StreamDataset(stores / "none-tar", batch_size=4, seq_len=65)
