@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from packer_reader.crops import Cut
 
@@ -34,8 +34,13 @@ class Boxes:
         return len(self.offsets) - 1
 
     def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
-        start, stop = self.offsets[place : place + 2].tolist()
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"there is no image {place} in a batch of {len(self)}")
+        start, stop = self.offsets[place % len(self) :][:2].tolist()
         return {"boxes": self.boxes[start:stop], "labels": self.labels[start:stop]}
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        return iter(self.to_list())
 
     def to_list(self) -> list[dict[str, torch.Tensor]]:
         """`boxes` and `labels` for each image, as torchvision's detectors take them."""

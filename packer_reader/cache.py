@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from packer_reader.batch import BatchReader
 from packer_reader.decode import Part
-from packer_reader.errors import BatchError, UsageError
+from packer_reader.errors import BatchError, StoreError, UsageError
 from packer_reader.machine import free_memory, usable_cpus
 from packer_reader.sizes import format_bytes
 from packer_reader.view import View
@@ -73,7 +73,7 @@ class Cached:
         return {"pid": os.getpid(), "file": self._file, "identity": self._identity}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _found, (self.note, self._shape, self._dtype)
+        return _sent, (self.note, self._shape, self._dtype)
 
     def whole(self, encoded: Encoded, place: int, out: Array | None = None) -> Array:
         """A copy."""
@@ -180,6 +180,21 @@ def _found(note: dict[str, Any], shape: tuple[int, ...], dtype: str) -> Cached:
         os.close(file)
         raise ValueError("another file by now")
     return Cached(file, shape, dtype)
+
+
+def _sent(note: dict[str, Any], shape: tuple[int, ...], dtype: str) -> Cached:
+    """What a data set that was pickled has.
+
+    Raises:
+        StoreError: the process that pickled it has ended.
+    """
+    try:
+        return _found(note, shape, dtype)
+    except (OSError, ValueError):
+        raise StoreError(
+            f"the decoded images of process {note['pid']} are gone with it: make the StreamDataset anew here instead "
+            "of unpickling it"
+        ) from None
 
 
 def _made(store: Store, field: FieldSpec, shape: tuple[int, ...]) -> Cached:

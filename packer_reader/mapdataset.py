@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import numpy.typing as npt
+
     from packer_reader.crops import Crop, HorizontalFlip
     from packer_reader.tokens import TokenDtype
 
@@ -97,12 +99,14 @@ class MapDataset(Dataset[dict[str, Any]]):
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Several samples by one read in stored order; DataLoader calls this with a whole batch."""
         wanted = np.array([self._samples.number(number) for number in numbers], np.int64)
-        epoch = int(torch.randint(2**62, ())) if self._random else 0
-        stored, places = np.unique(wanted, return_inverse=True)
-        if len(stored) > 1:
-            self._reader.announce(stored)
-        batch: Batch = self._reader.read(stored, epoch)
-        samples: list[Any] = [one_sample(batch, place) for place in places.tolist()]
+        samples: list[Any] = [None] * len(wanted)
+        for turn, places in enumerate(_turns(wanted)):
+            if turn == 0 and len(places) > 1:
+                self._reader.announce(wanted[places])
+            epoch = int(torch.randint(2**62, ())) if self._random else 0
+            batch: Batch = self._reader.read(wanted[places], epoch)
+            for row, place in enumerate(places.tolist()):
+                samples[place] = one_sample(batch, row)
         return [self.transform(sample) for sample in samples] if self.transform else samples
 
     @property
@@ -120,3 +124,15 @@ class MapDataset(Dataset[dict[str, Any]]):
         """Class index of each sample, from the label column."""
         labels: list[int] = self.store.columns.numbers("label").tolist()
         return labels
+
+
+def _turns(numbers: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Places of the first time that each number comes, of the second, ...; each in the order of the numbers.
+
+    A number that comes twice is read twice: its samples share nothing, and random crops differ.
+    """
+    order = np.argsort(numbers, kind="stable")
+    rising = numbers[order]
+    begins = np.searchsorted(rising, rising)
+    turn = np.arange(len(numbers)) - begins
+    return [order[turn == which] for which in range(int(turn.max(initial=-1)) + 1)]

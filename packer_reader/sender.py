@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch.utils.data import get_worker_info
@@ -24,6 +25,17 @@ __all__ = ["Sender", "Transport"]
 Transport = Literal["ring", "plain"]
 
 
+_MAKING = threading.Lock()
+
+
+def _renew() -> None:
+    global _MAKING  # noqa: PLW0603 - another thread of the parent may have held it
+    _MAKING = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
 class Sender:
     """Fills batches in the slots of this process's ring."""
 
@@ -43,6 +55,12 @@ class Sender:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_ring": None}
 
+    def _own_ring(self) -> Ring:
+        with _MAKING:  # several threads may begin at once
+            if self._ring is None or self._ring.process != os.getpid():
+                self._ring = Ring()
+            return self._ring
+
     def send(self, numbers: npt.NDArray[np.int64], epoch: int, more: Mapping[str, npt.NDArray[Any]]) -> Any:
         """Read a batch into a slot.
 
@@ -60,29 +78,28 @@ class Sender:
         """
         if not self._used:
             return None
-        if self._ring is None or self._ring.process != os.getpid():
-            self._ring = Ring()
+        ring = self._own_ring()
         wanted = [
             *self._reader.arrays(len(numbers)),
             *((name, value.dtype, value.shape) for name, value in more.items()),
         ]
         places, size = places_for(wanted)
         try:
-            slot = self._ring.take(size)
+            slot = ring.take(size)
         except OSError:
             return None  # no room for one more
         arrays = {place.name: place.array(slot.memory) for place in places}
         try:
             rest = self._reader.fill(numbers, epoch, arrays)
         except BaseException:
-            self._ring.give_back(slot)
+            ring.give_back(slot)
             raise
         for name, value in more.items():
             arrays[name][...] = value
         if get_worker_info() is not None:
             together = {name: packed(values) for name, values in rest.items()}
-            return self._ring.handle(slot, places, together, self._reader.finish)
-        handle = self._ring.handle(slot, places, rest, self._reader.finish)
+            return ring.handle(slot, places, together, self._reader.finish)
+        handle = ring.handle(slot, places, rest, self._reader.finish)
         try:
             return handle.taken_over()
         except StoreError:

@@ -161,7 +161,7 @@ class Together:
         for (name,), field in zip(reader.names, reader.filled, strict=True):
             self._parts[name] = _part(field, numbers, epoch, reader, memory)
         if reader.view.with_id:
-            self._parts["id"] = lambda start, stop: torch.from_numpy(numbers[start:stop])
+            self._parts["id"] = lambda start, stop: torch.from_numpy(numbers[start:stop].copy())
 
     def batch(self, start: int, stop: int) -> Batch:
         """The samples from one place on to another."""

@@ -127,6 +127,8 @@ def _windows(addresses: Ints, size: int) -> tuple[Array, Ints]:
     Returns:
         The array, and the pieces' places in it.
     """
-    low = int(addresses.min()) if len(addresses) else 0
+    if not len(addresses):
+        return np.empty(0, f"|V{size}"), addresses
+    low = int(addresses.min())
     places = addresses - low
-    return np.asarray(_Memory(low, f"|V{size}", int(places.max(initial=0)) + 1, 1)), places
+    return np.asarray(_Memory(low, f"|V{size}", int(places.max()) + 1, 1)), places

@@ -346,3 +346,13 @@ def test_names_and_odd_files(tmp_path: Path) -> None:
         build(str(tmp_path / "v"), str(tmp_path / "d"), Recipe(), Job(workers=1))
     report = build(str(tmp_path / "v"), str(tmp_path / "d"), Recipe(), Job(workers=1, source_type="voc"))
     assert (report.written, report.errors) == (7, {"corrupt": 1})
+
+
+def test_boxes_of_a_batch_are_a_sequence() -> None:
+    values = [(np.full((count, 4), count, np.float32), np.full(count, count)) for count in (2, 0, 1)]
+    boxes = Boxes.of(values)
+    assert [one["labels"].tolist() for one in boxes] == [[2, 2], [], [1]]
+    assert [boxes[place]["labels"].tolist() for place in (0, 1, 2, -1, -3)] == [[2, 2], [], [1], [1], [2, 2]]
+    for place in (3, -4):
+        with pytest.raises(IndexError, match=f"there is no image {place} in a batch of 3"):
+            boxes[place]

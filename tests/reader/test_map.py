@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 
 import packer_reader
+from packer import Job, Recipe, build
 from packer_reader import HorizontalFlip, MapDataset, RandomResizedCrop
 from packer_reader.errors import NotFoundError
 from tests.conftest import serial_of
@@ -64,3 +65,19 @@ def test_stores_survive_pickling_after_use(store: Path) -> None:
     assert (pickle.loads(pickle.dumps(opened))[5]["image"] == first).all()
     assert "60 samples" in repr(opened)
     assert repr(pickle.loads(pickle.dumps(MapDataset(store)))) == repr(MapDataset(store))
+
+
+def test_a_number_that_comes_twice_is_drawn_twice_and_shares_nothing(store: Path) -> None:
+    drawn = MapDataset(store, crop=RandomResizedCrop(6), flip=HorizontalFlip(), with_id=True)
+    numbers = [5, 7, 5, 0, 5, -55]
+    assert [sample["id"] for sample in drawn.__getitems__(numbers)] == [5, 7, 5, 0, 5, 5]
+    pictures = MapDataset(store, decode="pil").__getitems__([5, 5])
+    assert pictures[0]["image"] is not pictures[1]["image"]
+    assert MapDataset(store).__getitems__([]) == []
+
+
+def test_each_time_that_a_number_comes_it_has_a_crop_of_its_own(photos: Path, tmp_path: Path) -> None:
+    build(str(photos), str(tmp_path / "o"), Recipe(resize=(32,), fit="crop"), Job(workers=1))
+    ds = MapDataset(tmp_path / "o", crop=RandomResizedCrop(16))
+    seen = {sample["image"].numpy().tobytes() for sample in ds.__getitems__([3] * 8)}
+    assert len(seen) == 8

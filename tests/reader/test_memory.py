@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from packer import Job, Recipe, build
 from packer_reader import HorizontalFlip, RandomResizedCrop, StreamDataset
-from packer_reader.errors import BatchError, DamageError, UsageError
+from packer_reader.errors import BatchError, DamageError, StoreError, UsageError
 from packer_reader.machine import free_memory
 from tests.conftest import make_serials
 from tests.reader.test_scale import blown_up
@@ -238,3 +239,16 @@ def test_a_damaged_image_is_named_and_nothing_is_kept(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(DamageError, match="is damaged at key"):
             StreamDataset(tmp_path / "o", batch_size=2, cache="decoded")
+
+
+def test_a_pickle_of_a_process_that_has_ended_is_refused(tar_store: Path, own_notes: Path) -> None:
+    program = (
+        "import os, pickle, sys; from packer_reader import StreamDataset; "
+        "sys.stdout.buffer.write(pickle.dumps(StreamDataset(sys.argv[1], batch_size=8, cache='decoded')))"
+    )
+    environment = {**os.environ, "TMPDIR": str(own_notes)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tar_store)], check=True, capture_output=True, env=environment
+    )
+    with pytest.raises(StoreError, match=r"are gone with it: make the StreamDataset anew"):
+        pickle.loads(done.stdout)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -391,3 +393,16 @@ def test_a_moved_store_works(tar_store: Path, tmp_path: Path) -> None:
         target = moved / path.relative_to(tar_store)
         target.mkdir(parents=True, exist_ok=True) if path.is_dir() else target.write_bytes(path.read_bytes())
     assert sequence(moved) == sequence(tar_store)
+
+
+def test_threads_that_begin_at_the_same_time_get_batches_of_their_own(store: Path) -> None:
+    def seen(ds: StreamDataset, began: Barrier) -> list[int]:
+        batches = iter(ds)
+        began.wait()
+        return sorted(number for batch in batches for number in batch["id"].tolist())
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(60):
+            ds, began = StreamDataset(store, batch_size=8, with_id=True), Barrier(2)
+            for found in [pool.submit(seen, ds, began) for _ in range(2)]:
+                assert found.result() == list(range(60))

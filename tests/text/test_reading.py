@@ -366,3 +366,33 @@ def test_numbers_of_sequences_are_checked_like_those_of_samples(stores: Path) ->
     for wrong, error in (("a", UsageError), (1.0, UsageError), (10**9, NotFoundError)):
         with pytest.raises(error):
             ds[wrong]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("pack", PACKS)
+def test_no_samples_are_no_error(pack: str, container: str, stores: Path) -> None:
+    path = stores / f"{pack}-{container}"
+    assert MapDataset(path).__getitems__([]) == []
+    shares = [list(StreamDataset(path, rank=rank, world_size=70, with_id=True)) for rank in range(70)]
+    assert min(map(len, shares)) < max(map(len, shares))
+    assert sorted(sample["id"] for share in shares for sample in share) == list(range(len(packer_reader.open(path))))
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_what_is_written_into_a_batch_reaches_no_other(container: str, stores: Path) -> None:
+    ds = StreamDataset(stores / f"concat-{container}", batch_size=4, with_id=True)
+    batches, seen = iter(ds), list[int]()
+    for _ in range(3):
+        batch = next(batches)
+        seen += batch["id"].tolist()
+        for name in ("id", "tokens", "n_valid"):
+            batch[name] += 100_000
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            rest = [number for batch in batches for number in batch["id"].tolist()]
+            code = 7 if sorted(seen + rest) == list(range(len(ds.store))) else 1
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
