@@ -97,7 +97,7 @@ class MapDataset(Dataset[dict[str, Any]]):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Several samples by one read in stored order; DataLoader calls this with a whole batch."""
+        """Several samples, read together in stored order; DataLoader calls this with a whole batch."""
         wanted = np.array([self._samples.number(number) for number in numbers], np.int64)
         samples: list[Any] = [None] * len(wanted)
         for turn, places in enumerate(_turns(wanted)):
