@@ -19,7 +19,7 @@ from packer_reader.handle import Handle
 from packer_reader.packed import Packed
 from packer_reader.pixels import Stored
 from packer_reader.sequences import Filler, SequenceStore
-from packer_reader.stores.base import Spans
+from packer_reader.stores.spans import Spans
 from packer_reader.tokens import Bounds, Lengths, Sequences
 from packer_reader.view import PICTURES
 

@@ -203,9 +203,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def sent_together(self, prefetch_factor: int = 2) -> int:
         """Batches that a worker of `packer_reader.loader` sends at a time."""
-        if self.transform is not None:
-            return 1
-        return sent_together(self._reader, self.batch_size, prefetch_factor)
+        return 1 if self.transform else sent_together(self._reader, self.batch_size, prefetch_factor)
 
     @property
     def skipped(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,25 +16,19 @@ from packer_reader.format.names import SHARDS
 from packer_reader.stores.ahead import OneByOne, announce
 from packer_reader.stores.columns import Columns
 from packer_reader.stores.files import Recent, folder_identity, map_file
+from packer_reader.stores.spans import spans_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from packer_reader.format.manifest import Manifest
+    from packer_reader.stores.spans import Spans
 
-__all__ = ["Spans", "Store"]
+__all__ = ["Store"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Encoded fields of some samples, by field and then by sample."""
-
-    views: list[list[memoryview]]
-    crcs: list[list[int]]
 
 
 class Store:
@@ -58,8 +51,9 @@ class Store:
         self.path, self.manifest = path, manifest
         self._identity = identity or folder_identity(path)
         self.columns = Columns(self)
-        self._table = self._load_table()
-        self._ends = np.cumsum(self._table["samples"].astype(np.int64))
+        self.table = self._load_table()
+        """Per shard: samples, sizes and hashes."""
+        self._ends = np.cumsum(self.table["samples"].astype(np.int64))
         self._indexes = Recent(self._map_index)
         self._one_by_one = OneByOne()
         counted = self.first(manifest.shards)
@@ -95,7 +89,7 @@ class Store:
     @property
     def container_sizes(self) -> Ints:
         """Samples per container, in order: what an epoch order is made from."""
-        return self._table["samples"].astype(np.int64)
+        return self.table["samples"].astype(np.int64)
 
     def encoded(self, number: int) -> dict[str, bytes]:
         """The stored bytes of one sample by suffix, checked by CRC.
@@ -104,9 +98,8 @@ class Store:
             NotFoundError: there is no such sample.
             DamageError: bytes differ from what was written.
         """
-        number = self.number(number)
         fields = range(len(self.manifest.fields))
-        (blobs,) = self.read(np.array([number]), fields)
+        (blobs,) = self.read(np.array([self.number(number)]), fields)
         return {f.suffix: bytes(blob) for f, blob in zip(self.manifest.fields, blobs, strict=True)}
 
     def number(self, number: int) -> int:
@@ -178,29 +171,7 @@ class Store:
         Raises:
             DamageError: a shard is gone or cut, naming it.
         """
-        shards = np.searchsorted(self._ends, numbers, "right")
-        offsets = np.empty((3, len(fields), len(numbers)), np.int64)
-        rows = np.empty(len(numbers), np.int64)
-        used = np.unique(shards).tolist()
-        for shard in used:
-            here = slice(None) if len(used) == 1 else np.flatnonzero(shards == shard)
-            index, rows[here] = self.index(shard), numbers[here] - self.first(shard)
-            for place, field in enumerate(fields):
-                for kind, column in enumerate((index.offset, index.size, index.crc)):
-                    offsets[kind, place, here] = column[field][rows[here]]
-        holders = self.holders(shards, rows)
-        views: list[list[memoryview]] = []
-        for starts, sizes in zip(*offsets[:2].tolist(), strict=True):
-            views.append(
-                [holder[start : start + size] for holder, start, size in zip(holders, starts, sizes, strict=True)]
-            )
-            if any(len(view) != size for view, size in zip(views[-1], sizes, strict=True)):
-                raise self.damaged(
-                    next(
-                        n for n, view, size in zip(numbers.tolist(), views[-1], sizes, strict=True) if len(view) != size
-                    )
-                )
-        return Spans(views, offsets[2].tolist())
+        return spans_of(self, numbers, fields)
 
     def holders(self, shards: Ints, rows: Ints) -> list[memoryview]:
         """For each sample, by shard and row, int64 (n,), the bytes that its offsets count in.
@@ -249,8 +220,8 @@ class Store:
         return self._indexes[shard]
 
     def _map_index(self, shard: int) -> Index:
-        name, samples = self.index_name(shard), int(self._table["samples"][shard])
-        mapped = self.map(name, int(self._table["index_bytes"][shard]))
+        name, samples = self.index_name(shard), int(self.table["samples"][shard])
+        mapped = self.map(name, int(self.table["index_bytes"][shard]))
         suffixes, container = self.manifest.suffixes, self.shard_bytes(shard)
         stacked = self.manifest.stacked
         return parse_index(name, mapped, suffixes, samples=samples, container=container, stacked=stacked)
@@ -280,7 +251,7 @@ class Store:
             number: of the sample.
             what: is wrong with it.
         """
-        shard = int(np.searchsorted(self._ends, number, "right"))
+        shard = int(self.shards_of(np.array(number)))
         key = int(self.index(shard).key[number - self.first(shard)])
         error = DamageError(
             f"{self.shard_name(shard)} in {str(self.path)!r} is damaged at key {key} (sample {number}, made from "
@@ -300,11 +271,6 @@ class Store:
                 SHARDS, [f"should list {', '.join(self._table_columns())} of {self.manifest.shards} shards"]
             )
         return arrays
-
-    @property
-    def table(self) -> Mapping[str, Array]:
-        """Per shard: samples, sizes and hashes."""
-        return self._table
 
     def _table_columns(self) -> tuple[str, ...]:
         return ("samples", "index_bytes", "index_sha256")
@@ -330,5 +296,5 @@ class Store:
     def shard_files(self) -> Iterator[tuple[str, int, str]]:
         """Name, bytes and SHA-256 of every file that only the shard table lists."""
         for shard in range(self.manifest.shards):
-            index_hash = self._table["index_sha256"][shard].tobytes().hex()
-            yield self.index_name(shard), int(self._table["index_bytes"][shard]), index_hash
+            index_hash = self.table["index_sha256"][shard].tobytes().hex()
+            yield self.index_name(shard), int(self.table["index_bytes"][shard]), index_hash

@@ -65,13 +65,13 @@ class TarStore(Store):
 
     def shard_bytes(self, shard: int) -> int | None:
         """Bytes of the tar file."""
-        return int(self._table["bytes"][shard])
+        return int(self.table["bytes"][shard])
 
     def shard_files(self) -> Iterator[tuple[str, int, str]]:
         """Name, bytes and SHA-256 of each shard and index."""
         yield from super().shard_files()
         for shard in range(self.manifest.shards):
-            yield self.shard_name(shard), int(self._table["bytes"][shard]), self._table["sha256"][shard].tobytes().hex()
+            yield self.shard_name(shard), int(self.table["bytes"][shard]), self.table["sha256"][shard].tobytes().hex()
 
     def _table_columns(self) -> tuple[str, ...]:
         return (*super()._table_columns(), "bytes", "sha256")
