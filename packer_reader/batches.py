@@ -81,10 +81,10 @@ class Batches:
         """Batches from one on, as `batch` gives them; where no rank and no lane takes its part, by one computation."""
         if self.spec.lanes > 1 or self.world_size > 1:
             return [self.batch(one) for one in range(number, number + count)]
-        spans = [self._span(0, one) for one in range(number, number + count)]
-        ids, valid = self._positions(0, spans[0][0], spans[-1][1])
-        places = [start - spans[0][0] for start, _ in spans[1:]]
-        return list(zip(np.split(ids, places), np.split(valid, places), strict=True))
+        first, stop = self._span(0, number)[0], self._span(0, number + count - 1)[1]
+        ids, valid = self._positions(0, first, stop)
+        size = self.global_batch
+        return [(ids[place : place + size], valid[place : place + size]) for place in range(0, stop - first, size)]
 
     def arriving(self, number: int, count: int = 1) -> list[Ints]:
         """What `count` global batches from one on bring near in this rank's lanes; see `EpochOrder.arriving`.
@@ -119,4 +119,4 @@ class Batches:
             high = min(order.size, low + stop - place)
             parts.append(order.ids(low, high))
             place += high - low
-        return np.concatenate(parts), np.arange(start, stop) < order.size
+        return parts[0] if len(parts) == 1 else np.concatenate(parts), np.arange(start, stop) < order.size

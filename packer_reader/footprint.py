@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = ["loop_bytes"]
 
-_PROCESS = 7_000_000
+_PROCESS = 1_000_000
 """Bytes that reading takes in a worker beside its batches: code, maps, Python objects. The loop's own process has most
 of it already."""
-_OPENCV = 8_000_000
+_OPENCV = 4_500_000
 """What loading OpenCV for crops adds in each process."""
 _PER_SAMPLE = 20
 """Bytes for each sample of the shuffle buffer: cells of the order, as numbers."""

@@ -94,17 +94,17 @@ class EpochOrder:
 
     def __init__(self, spec: OrderSpec, epoch: int, lane: int = 0) -> None:
         """Make ready to answer; `epoch` is 0 to 2^64-1."""
-        self._first, counts = spec.pieces(lane)
-        self._starts = np.cumsum(counts) - counts
+        self._first, self._counts = spec.pieces(lane)
+        self._ends = np.cumsum(self._counts)
         self._shuffled = spec.shuffled
-        self.size = int(counts.sum())
+        self.size = int(self._counts.sum())
         if not (self.size and spec.shuffled):
             self._spread, self._cells = 1, max(1, -(-self.size // spec.near))
             self._cell, self._longer = divmod(self.size, self._cells)
             return
         self._keys = (spec.seed, epoch, lane)
         self._block = spec.block
-        self._lay_blocks(counts)
+        self._lay_blocks(self._counts)
         self._lay_cells(spec.window)
 
     def _lay_blocks(self, counts: Ints) -> None:
@@ -140,8 +140,8 @@ class EpochOrder:
         """
         if not self._shuffled:
             place = np.arange(start, stop)
-            piece = np.searchsorted(self._starts, place, "right") - 1
-            return np.asarray(self._first[piece] + place - self._starts[piece])
+            piece = np.searchsorted(self._ends, place, "right")
+            return np.asarray(self._first[piece] + place - (self._ends - self._counts)[piece])
         parts = []
         while start < stop:
             cell = self._cell_of(start)
@@ -213,22 +213,38 @@ class EpochOrder:
 
     def _base(self, start: int, stop: int) -> Ints:
         """Sample ids in the base order, at places `start..stop-1` of the turned ring."""
-        place = (np.arange(start, stop) + self._turn) % self.size
-        padded = place + self._padding[np.searchsorted(self._after_short, place, "right")]
-        slot, offset = np.divmod(padded, self._block)
-        block = self._block_at(slot)
-        piece = np.searchsorted(self._first_block, block, "right") - 1
-        return np.asarray(self._first[piece] + (block - self._first_block[piece]) * self._block + offset)
+        first = (start + self._turn) % self.size
+        last = first + stop - start
+        if last <= self.size:
+            return self._unturned(first, last)
+        return np.concatenate([self._unturned(first, self.size), self._unturned(0, last - self.size)])
 
-    def _block_at(self, slots: Ints) -> Ints:
-        groups = slots // _SLOT_GROUP
-        wanted = np.unique(groups)
-        held = {g: self._slot_groups[g] for g in wanted.tolist() if g in self._slot_groups}
-        for g in wanted.tolist():
-            if g not in held:
-                places = np.arange(g * _SLOT_GROUP, min((g + 1) * _SLOT_GROUP, self._blocks))
-                held[g] = scatter(places, self._blocks, self._block_key)
-        self._slot_groups = held
-        base = np.searchsorted(wanted, groups) * _SLOT_GROUP
-        table = np.concatenate([held[g] for g in wanted.tolist()])
-        return np.asarray(table[base + slots % _SLOT_GROUP])
+    def _unturned(self, start: int, stop: int) -> Ints:
+        """Sample ids at places of the ring before it is turned: found block by block, not one by one."""
+        first, last = self._padded(start), self._padded(stop - 1)
+        blocks = self._blocks_at(first // self._block, last // self._block + 1)
+        piece = np.searchsorted(self._first_block, blocks, "right") - 1
+        before = (blocks - self._first_block[piece]) * self._block
+        counts = np.minimum(self._counts[piece] - before, self._block)
+        ends = np.cumsum(counts)
+        ids = np.arange(ends[-1]) + np.repeat(self._first[piece] + before - (ends - counts), counts)
+        skipped = first % self._block
+        return np.asarray(ids[skipped : skipped + stop - start])
+
+    def _padded(self, place: int) -> int:
+        """A place on the ring, were all blocks of one length."""
+        return place + int(self._padding[np.searchsorted(self._after_short, place, "right")])
+
+    def _blocks_at(self, start: int, stop: int) -> Ints:
+        """The blocks in slots `start..stop-1`."""
+        low, high = start // _SLOT_GROUP, (stop - 1) // _SLOT_GROUP + 1
+        held = {group: self._slot_groups.get(group) for group in range(low, high)}
+        self._slot_groups = {
+            group: self._slot_group(group) if known is None else known for group, known in held.items()
+        }
+        table = np.concatenate(list(self._slot_groups.values()))
+        return table[start - low * _SLOT_GROUP : stop - low * _SLOT_GROUP]
+
+    def _slot_group(self, group: int) -> Ints:
+        start, stop = group * _SLOT_GROUP, min((group + 1) * _SLOT_GROUP, self._blocks)
+        return scatter(np.arange(start, stop), self._blocks, self._block_key)

@@ -90,7 +90,7 @@ class SequenceStore:
     def announce(self, numbers: Ints, fields: Sequence[int]) -> bool:  # noqa: ARG002 - the seam's signature
         """Let the system fetch the documents of some sequences; what is damaged is left to whoever reads it."""
         with suppress(StoreError, IndexError):
-            return self.documents.announce(np.unique(self._pieces(numbers)[0]), [self._place])
+            return self.documents.announce(np.sort(self._pieces(numbers)[0]), [self._place])
         return False
 
     def filler(self, field: FieldSpec, dtype: TokenDtype) -> Filler:

@@ -19,6 +19,7 @@ from packer_reader.errors import StoreError
 from packer_reader.fill import Column, Encoded
 from packer_reader.ring import SLOTS
 from packer_reader.sequences import SequenceStore
+from packer_reader.stores.spans import distinct
 from packer_reader.tokens import Bounds, Sequences
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Near:
     def _within_reach(self, numbers: Ints) -> bool:
         """Whether samples lie in so few shards that all may be open at a time."""
         store = self._reader.store
-        return isinstance(store, SequenceStore) or len(np.unique(store.shards_of(numbers))) <= _SHARDS
+        return isinstance(store, SequenceStore) or len(distinct(store.shards_of(numbers))) <= _SHARDS
 
 
 class Together:

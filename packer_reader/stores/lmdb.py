@@ -19,6 +19,7 @@ from packer_reader.format.names import DATA_FILE, index_file
 from packer_reader.stores.ahead import address_of
 from packer_reader.stores.base import Store
 from packer_reader.stores.files import Recent, check_size
+from packer_reader.stores.spans import distinct
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,7 +137,7 @@ class LmdbStore(Store):
         All of a batch's look-ups are made here, by one thread: py-lmdb lets the GIL go and takes it back for each.
         """
         keys = np.empty(len(rows), np.uint64)
-        for shard in np.unique(shards).tolist():
+        for shard in distinct(shards).tolist():
             here = shards == shard
             values = self.index(shard).value
             assert values is not None
@@ -162,7 +163,7 @@ class LmdbStore(Store):
         found, index = self._here().records[shard], self.index(shard)
         assert index.value is not None
         places = np.searchsorted(found.keys, index.value[rows])
-        new = np.unique(places[found.addresses[places] == 0])
+        new = distinct(places[found.addresses[places] == 0])
         if len(new):
             views = self.holders(np.full(len(new), shard), found.rows[new])
             found.addresses[new] = [address_of(view) for view in views]
@@ -219,7 +220,10 @@ class LmdbStore(Store):
     def _records(self, shard: int) -> _Records:
         index = self.index(shard)
         assert index.value is not None
-        keys, rows = np.unique(index.value, return_index=True)
+        order = np.argsort(index.value, kind="stable")
+        keys = index.value[order]
+        first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+        keys, rows = keys[first], order[first]
         return _Records(keys, rows, np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64))
 
     def index_name(self, shard: int) -> str:

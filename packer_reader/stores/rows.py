@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from packer_reader.stores.spans import distinct
+
 if TYPE_CHECKING:
     from packer_reader.stores.base import Store
 
@@ -85,7 +87,7 @@ def placed(store: Store, numbers: Ints, field: int) -> tuple[Ints, Ints, list[An
     """
     shards = store.shards_of(numbers)
     first = int(shards[0]) if len(shards) else 0
-    used = [first] if bool((shards == first).all()) else np.unique(shards).tolist()
+    used = [first] if bool((shards == first).all()) else distinct(shards).tolist()
     addresses, sizes, held = np.empty_like(numbers), np.empty_like(numbers), list[Any]()
     for shard in used:
         here: Any = slice(None) if len(used) == 1 else np.flatnonzero(shards == shard)
