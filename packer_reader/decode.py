@@ -78,13 +78,9 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
     Raises:
         DamageError: it does not decode, or is larger than the manifest's maximum.
     """
-    gray = field.maximum[-1] == 1
     if field.codec == "jpg":
-        pixels = _jpg(field, data, out, gray=gray)
-    elif field.codec == "npy":
-        pixels = _npy(field, data)
-    else:
-        pixels = _opencv(field, data, gray=gray)
+        return _jpg(field, data, out)
+    pixels = _npy(field, data) if field.codec == "npy" else _opencv(field, data)
     if field.kind != "image" and pixels.dtype == np.uint8:
         pixels = pixels.astype(field.dtype, copy=False)  # a set of masks may have 8 and 16 bits
     if (
@@ -93,8 +89,6 @@ def decode_image(field: FieldSpec, data: bytes | memoryview, out: Pixels | None 
         or any(s > m for s, m in zip(pixels.shape, field.maximum, strict=True))
     ):
         raise _damage(field, f"decodes to {pixels.dtype} {pixels.shape}, the manifest allows {field.maximum}")
-    if pixels is out:
-        return pixels
     if out is None:
         return pixels if pixels.flags.writeable else pixels.copy()  # never a view of the mapped store
     if pixels.shape != out.shape:
@@ -150,7 +144,8 @@ def decode_parts(field: FieldSpec, data: bytes | memoryview, cut: Callable[[int,
 
 def _allowed(field: FieldSpec, shape: tuple[int, ...]) -> tuple[int, int]:
     """Height and width of a shape that the manifest allows."""
-    if len(shape) != 3 or any(s > m for s, m in zip(shape, field.maximum, strict=True)):
+    height, width, channels = field.maximum
+    if len(shape) != 3 or shape[0] > height or shape[1] > width or shape[2] > channels:
         raise _damage(field, f"decodes to {shape}, the manifest allows {field.maximum}")
     return shape[0], shape[1]
 
@@ -159,26 +154,29 @@ def _damage(field: FieldSpec, what: str) -> DamageError:
     return DamageError(f"field {field.name!r} {what}")
 
 
-def _jpg(field: FieldSpec, data: bytes | memoryview, out: Pixels | None, *, gray: bool) -> Pixels:
-    import simplejpeg  # noqa: PLC0415 - stores without JPEG need none
+def _jpg(field: FieldSpec, data: bytes | memoryview, out: Pixels | None) -> Pixels:
+    from packer_reader.jpeg import decode_whole, read_frame  # noqa: PLC0415 - stores without JPEG need none
 
+    gray = field.maximum[-1] == 1
     try:
-        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
-        shape = (height, width, 1 if gray else 3)
+        frame = read_frame(data)
+        shape = (frame.height, frame.width, 1 if gray else 3)
+        if field.dtype != "uint8":
+            raise _damage(field, f"is a JPEG of 8 bits, the manifest says {field.dtype}")
         if out is not None and shape != out.shape:
             raise _damage(field, f"decodes to {shape} instead of {out.shape}")
         _allowed(field, shape)
-        pixels: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB", buffer=out)
+        return decode_whole(data, out, gray=gray)
     except ValueError as error:
         raise _damage(field, f"does not decode ({error})") from None
-    return pixels if out is None else out
 
 
-def _opencv(field: FieldSpec, data: bytes | memoryview, *, gray: bool) -> Pixels:
+def _opencv(field: FieldSpec, data: bytes | memoryview) -> Pixels:
     try:
         cv2 = import_module("cv2")
     except ImportError as error:
         raise MissingError(f"{field.codec} images need OpenCV ({error}): pip install opencv-python-headless") from None
+    gray = field.maximum[-1] == 1
     flags = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR_RGB
     if field.dtype == "uint16":
         flags |= cv2.IMREAD_ANYDEPTH

@@ -47,7 +47,7 @@ class Threads:
     def __getstate__(self) -> dict[str, Any]:
         return {"count": self.count, "_pool": None}
 
-    def run(self, function: Callable[[int], None], count: int) -> None:
+    def run(self, function: Callable[[int], object], count: int) -> None:
         """Call `function(0)` to `function(count - 1)`; raises a failure once all threads have ended."""
         if self.count == 1 or count <= _CHUNK:
             for place in range(count):
@@ -66,7 +66,7 @@ class Threads:
             other.result()
 
 
-def _work(function: Callable[[int], None], pieces: Iterator[range]) -> None:
+def _work(function: Callable[[int], object], pieces: Iterator[range]) -> None:
     try:
         for piece in pieces:
             for place in piece:
@@ -226,14 +226,15 @@ class Pictures:
         if not self.coloured:
             outs = [None if out is None else out[..., None] for out in outs]
         first, plain = outs[0], self._crops == (None,) and self._view.flip is None
-        if plain and first is not None and self.source.all(encoded, first, threads):
-            return [None]
         count = len(encoded.numbers)
+        if plain and first is not None:
+            if not self.source.all(encoded, first, threads):
+                threads.run(lambda place: self.source.whole(encoded, place, first[place]), count)
+            return [None]
         listed: list[list[Any] | None] = [[None] * count if out is None else None for out in outs]
 
         def one(place: int) -> None:
-            into = [None if out is None else out[place] for out in outs]
-            shown = [self.source.whole(encoded, place, into[0])] if plain else self._shown(encoded, place, into)
+            shown = self._shown(encoded, place, [None if out is None else out[place] for out in outs])
             for found, pixels in zip(listed, shown, strict=True):
                 if found is not None:
                     found[place] = self._present(pixels)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from packer_reader.crops import Cut
 
-__all__ = ["Frame", "decode_cuts", "read_frame"]
+__all__ = ["Frame", "decode_cuts", "decode_whole", "read_frame"]
 
 Pixels = npt.NDArray[Any]
 Bytes = bytes | bytearray | memoryview
@@ -93,6 +93,16 @@ def _parsed(data: Bytes) -> Frame:
     tiled = simple and interval and -(-width // mcu[1]) % interval == 0
     tile = (mcu[0], mcu[1] * interval) if tiled else None
     return Frame(height, width, start + 5, begun, mcu, simple, tile)
+
+
+def decode_whole(data: Bytes, out: Pixels | None = None, *, gray: bool) -> Pixels:
+    """All of a JPEG, uint8 (h, w, 1) or (h, w, 3), in memory of its own or in `out`, of that size and contiguous.
+
+    Raises:
+        ValueError: it does not decode.
+    """
+    pixels: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB", buffer=out)
+    return pixels if out is None else out
 
 
 def decode_cuts(data: Bytes, frame: Frame, cuts: Sequence[Cut], *, gray: bool) -> list[tuple[Pixels, Extent]]:

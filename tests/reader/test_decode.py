@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,14 @@ def test_images_decode_into_given_memory(codec: str, channels: int) -> None:
 def test_images_over_the_manifests_maximum_are_refused(codec: str) -> None:
     with pytest.raises(DamageError, match="the manifest allows"):
         decode_image(spec(codec, (8, 11, 3)), encode(PIXELS, codec, 90))
+
+
+@pytest.mark.parametrize("codec", ["jpg", "png", "webp", "npy"])
+def test_images_of_another_dtype_than_the_manifests_are_refused(codec: str) -> None:
+    field = replace(spec(codec), dtype="uint16")
+    for out in (None, np.zeros((8, 12, 3), np.uint16)):
+        with pytest.raises(DamageError, match="the manifest (says|allows)"):
+            decode_image(field, encode(PIXELS, codec, 90), out)
 
 
 @pytest.mark.parametrize("codec", ["jpg", "png", "webp", "npy"])
