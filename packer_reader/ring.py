@@ -69,6 +69,9 @@ class Slot:
     def __init__(self, number: int, capacity: int) -> None:
         """Make it; its pages are there from now on, so that a full memory is an error here and no crash later.
 
+        Small pages: huge ones (`MADV_COLLAPSE`, Linux 6.1) take half as long again to make, and neither decoding into
+        them nor copying to them got faster (0.97 to 0.99 of small ones, alternating, on an EPYC).
+
         Raises:
             OSError: there is no room.
         """
