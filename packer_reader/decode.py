@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import threading
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from packer_reader.errors import DamageError, MissingError
 from packer_reader.format.fields import ROWS
+from packer_reader.locks import ThreadLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -155,20 +155,20 @@ def _damage(field: FieldSpec, what: str) -> DamageError:
 
 
 def _jpg(field: FieldSpec, data: bytes | memoryview, out: Pixels | None) -> Pixels:
-    from packer_reader.jpeg import decode_whole, read_frame  # noqa: PLC0415 - stores without JPEG need none
+    from packer_reader.jpeg import decode_whole, size_of  # noqa: PLC0415 - stores without JPEG need none
 
-    gray = field.maximum[-1] == 1
+    channels = 1 if field.maximum[-1] == 1 else 3
+    if field.dtype != "uint8":
+        raise _damage(field, f"is a JPEG of 8 bits, the manifest says {field.dtype}")
     try:
-        frame = read_frame(data)
-        shape = (frame.height, frame.width, 1 if gray else 3)
-        if field.dtype != "uint8":
-            raise _damage(field, f"is a JPEG of 8 bits, the manifest says {field.dtype}")
-        if out is not None and shape != out.shape:
-            raise _damage(field, f"decodes to {shape} instead of {out.shape}")
-        _allowed(field, shape)
-        return decode_whole(data, out, gray=gray)
+        if out is None:
+            _allowed(field, (*size_of(data), channels))
+        pixels = decode_whole(data, out, gray=channels == 1)
+        if out is not None and pixels.shape != out.shape:
+            raise _damage(field, f"decodes to {pixels.shape} instead of {out.shape}")
     except ValueError as error:
         raise _damage(field, f"does not decode ({error})") from None
+    return pixels if out is None else out
 
 
 def _opencv(field: FieldSpec, data: bytes | memoryview) -> Pixels:
@@ -225,7 +225,7 @@ def _row(field: FieldSpec, data: bytes | memoryview) -> npt.NDArray[Any] | int:
     return values if field.shape else int(values[0])
 
 
-_PARSING = threading.Lock()
+_PARSING = ThreadLock()
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Which epoch an iteration is, agreed on by every worker of it, without a lock.
+"""Which epoch an iteration is, agreed on by every worker of it, without a lock between processes.
 
 DataLoader copies a data set into its workers and tells nobody that an epoch begins: persistent workers never see
 `set_epoch`, and the trainer never sees that a worker has started. So the epochs live in shared memory, in records. Each
@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
+
+from packer_reader.locks import ThreadLock
 
 __all__ = ["EpochClock", "Position"]
 
@@ -102,7 +104,11 @@ class EpochClock:
         return Position(epoch, start)
 
     def begin(self) -> Position:
-        """An iteration begins in this process: where."""
+        """An iteration begins in this process: where. Those of several threads get epochs of their own."""
+        with _COUNTING:
+            return self._begin()
+
+    def _begin(self) -> Position:
         self._own()
         info = get_worker_info()
         if self._counting != os.getpid():
@@ -151,6 +157,7 @@ class EpochClock:
                 return copy[:-3].reshape(-1, _WORDS), copy[-3:].tolist()
 
 
+_COUNTING = ThreadLock()
 _CLOCKS: weakref.WeakSet[EpochClock] = weakref.WeakSet()
 
 

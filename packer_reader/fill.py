@@ -143,11 +143,9 @@ class Others:
         found = []
         for number, view, crc in zip(encoded.numbers.tolist(), encoded.views, encoded.crcs, strict=True):
             if self.as_bytes:
-                copied = bytearray(view)
-                check(self.store, number, copied, crc)
-                found.append(
-                    torch.frombuffer(copied, dtype=torch.uint8) if copied else torch.empty(0, dtype=torch.uint8)
-                )
+                copied = np.array(view)
+                check(self.store, number, copied.data, crc)
+                found.append(torch.from_numpy(copied))
             else:
                 check(self.store, number, view, crc)
                 found.append(decode_field(self.field, view))
@@ -234,7 +232,8 @@ class Pictures:
         listed: list[list[Any] | None] = [[None] * count if out is None else None for out in outs]
 
         def one(place: int) -> None:
-            shown = self._shown(encoded, place, [None if out is None else out[place] for out in outs])
+            into = [None if out is None else out[place] for out in outs]
+            shown = [self.source.whole(encoded, place)] if plain else self._shown(encoded, place, into)
             for found, pixels in zip(listed, shown, strict=True):
                 if found is not None:
                     found[place] = self._present(pixels)

@@ -8,6 +8,7 @@ decodes at 1/2, 1/4 or 1/8 (DCT scaling; other fractions have no SIMD and are sl
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from packer_reader.crops import Cut
 
-__all__ = ["Frame", "decode_cuts", "decode_whole", "read_frame"]
+__all__ = ["Frame", "decode_cuts", "decode_whole", "read_frame", "size_of"]
 
 Pixels = npt.NDArray[Any]
 Bytes = bytes | bytearray | memoryview
@@ -30,7 +31,7 @@ Extent = tuple[float, float]
 
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEQUENTIAL = frozenset({0xC0, 0xC1})
-_RESTART, _END, _SCAN, _INTERVAL = 0xD0, 0xD9, 0xDA, 0xDD
+_TEMPORARY, _RESTART, _END, _SCAN, _INTERVAL = 0x01, 0xD0, 0xD9, 0xDA, 0xDD
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ def read_frame(data: Bytes) -> Frame:
     Raises:
         ValueError: it has none.
     """
-    known = _LAST.frame
-    if known is not None and data[: known.data] == _LAST.header:
+    header, known = _LAST.read
+    if known is not None and bytes(data[: known.data]) == header:  # a view is compared item by item
         return known
-    _LAST.frame = frame = _parsed(data)
-    _LAST.header = bytes(data[: frame.data])
+    frame = _parsed(data)
+    _LAST.read = bytes(data[: frame.data]), frame
     return frame
 
 
@@ -72,6 +73,9 @@ def _parsed(data: Bytes) -> Frame:
         if marker == 0xFF:  # a fill byte
             place += 1
             continue
+        if marker == _TEMPORARY or _RESTART <= marker < _RESTART + 8:  # they have no length
+            place += 2
+            continue
         if marker in _FRAMES:
             segment, start = bytes(data[place : place + 19]), place
         elif marker == _INTERVAL:
@@ -81,12 +85,14 @@ def _parsed(data: Bytes) -> Frame:
         place += 2 + (data[place + 2] << 8 | data[place + 3])
     if len(segment) < 13 or place + 5 > len(data):
         raise ValueError("no frame header")
+    begun = place + 2 + (data[place + 2] << 8 | data[place + 3])
+    if begun < place + 5:  # what is known by its header must have been read from it
+        raise ValueError("the scan header is cut")
     components = segment[9]
     factors = [segment[11 + 3 * number] for number in range(min(components, 3)) if 11 + 3 * number < len(segment)]
     # A single component has MCUs of one block, whatever its factors say.
     mcu = (8, 8) if components == 1 else (8 * max(f & 15 for f in factors), 8 * max(f >> 4 for f in factors))
     simple = segment[1] in _SEQUENTIAL and components in {1, 3} and data[place + 4] == components
-    begun = place + 2 + (data[place + 2] << 8 | data[place + 3])
     height, width = int.from_bytes(segment[5:7]), int.from_bytes(segment[7:9])
     if not height or not width or not all(mcu):
         raise ValueError("the frame header says that something is 0")
@@ -95,14 +101,29 @@ def _parsed(data: Bytes) -> Frame:
     return Frame(height, width, start + 5, begun, mcu, simple, tile)
 
 
-def decode_whole(data: Bytes, out: Pixels | None = None, *, gray: bool) -> Pixels:
-    """All of a JPEG, uint8 (h, w, 1) or (h, w, 3), in memory of its own or in `out`, of that size and contiguous.
+def size_of(data: Bytes) -> tuple[int, int]:
+    """Height and width.
 
     Raises:
-        ValueError: it does not decode.
+        ValueError: it has no header.
     """
-    pixels: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB", buffer=out)
-    return pixels if out is None else out
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    return height, width
+
+
+def decode_whole(data: Bytes, out: Pixels | None = None, *, gray: bool) -> Pixels:
+    """All of a JPEG, uint8 (h, w, 1) or (h, w, 3), in memory of its own or at the beginning of `out`.
+
+    Raises:
+        ValueError: it does not decode, or is larger than `out`.
+    """
+    try:
+        pixels: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB", buffer=out)
+    except ValueError:
+        if out is not None and math.prod(size_of(data)) * out.shape[2] > out.size:
+            raise ValueError(f"it is {size_of(data)} instead of {out.shape[:2]}") from None
+        raise
+    return pixels
 
 
 def decode_cuts(data: Bytes, frame: Frame, cuts: Sequence[Cut], *, gray: bool) -> list[tuple[Pixels, Extent]]:
@@ -272,8 +293,7 @@ class _Scratch(threading.local):
 class _Last(threading.local):
     """The header of the last picture: in a store of one size all are the same, and comparing takes 1 us of 6."""
 
-    frame: Frame | None = None
-    header = b""
+    read: tuple[bytes, Frame | None] = b"", None
 
 
 _SCRATCH, _LAST = _Scratch(), _Last()

@@ -9,7 +9,6 @@ import errno
 import mmap
 import os
 import struct
-import threading
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer_reader.errors import StoreError
+from packer_reader.locks import ThreadLock
 
 __all__ = ["HEADER", "SERIAL", "Address", "close", "drop", "drop_dead", "memory_of"]
 
@@ -125,7 +125,7 @@ class _Lease:
         weakref.finalize(self, _free, mapped, serial, os.getpid()).atexit = False
 
 
-_LOCK = threading.RLock()  # a finalizer may run while this thread holds it
+_LOCK = ThreadLock()
 _RINGS: dict[bytes, tuple[int, dict[int, _Mapped]]] = {}
 """By token: the ring's process, and its slots by number."""
 
@@ -186,8 +186,6 @@ def close(file: int) -> None:
 
 
 def _forget_inherited() -> None:
-    global _LOCK  # noqa: PLW0603 - another thread of the parent may have held it
-    _LOCK = threading.RLock()
     for _, slots in _RINGS.values():
         for mapped in slots.values():
             mapped.let_go()  # or a worker would keep the memory of another loader's batches

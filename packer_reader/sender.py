@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch.utils.data import get_worker_info
 
 from packer_reader.errors import StoreError, UsageError
+from packer_reader.locks import ThreadLock
 from packer_reader.packed import packed
 from packer_reader.ring import Ring, places_for
 
@@ -25,15 +25,7 @@ __all__ = ["Sender", "Transport"]
 Transport = Literal["ring", "plain"]
 
 
-_MAKING = threading.Lock()
-
-
-def _renew() -> None:
-    global _MAKING  # noqa: PLW0603 - another thread of the parent may have held it
-    _MAKING = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew)
+_MAKING = ThreadLock()
 
 
 class Sender:

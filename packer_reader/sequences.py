@@ -21,6 +21,7 @@ from packer_reader.format.array import ARRAY_HEADER
 from packer_reader.format.fields import MAX_SEQUENCE, ROWS, sequence_fields
 from packer_reader.ragged import Ragged
 from packer_reader.stores.rows import memory_at, placed
+from packer_reader.stores.spans import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +91,7 @@ class SequenceStore:
     def announce(self, numbers: Ints, fields: Sequence[int]) -> bool:  # noqa: ARG002 - the seam's signature
         """Let the system fetch the documents of some sequences; what is damaged is left to whoever reads it."""
         with suppress(StoreError, IndexError):
-            return self.documents.announce(np.sort(self._pieces(numbers)[0]), [self._place])
+            return self.documents.announce(distinct(self._pieces(numbers)[0]), [self._place])
         return False
 
     def filler(self, field: FieldSpec, dtype: TokenDtype) -> Filler:

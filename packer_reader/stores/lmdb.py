@@ -7,7 +7,6 @@ use; so handles live here, by file identity, and a child begins by closing what 
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from packer_reader.errors import DamageError
 from packer_reader.format.names import DATA_FILE, index_file
+from packer_reader.locks import ThreadLock
 from packer_reader.stores.ahead import address_of
 from packer_reader.stores.base import Store
 from packer_reader.stores.files import Recent, check_size
@@ -33,12 +33,10 @@ __all__ = ["LmdbStore", "transaction"]
 
 _OPEN: dict[tuple[int, int], tuple[lmdb.Environment, lmdb.Transaction]] = {}
 """This process's handles by device and inode."""
-_LOCK = threading.Lock()
+_LOCK = ThreadLock()
 
 
 def _drop_inherited() -> None:
-    global _LOCK  # noqa: PLW0603 - another thread of the parent may have held it
-    _LOCK = threading.Lock()
     for env, _ in _OPEN.values():
         env.close()
     _OPEN.clear()
@@ -49,11 +47,7 @@ def _before_fork() -> None:
     _LOCK.acquire()
 
 
-def _after_fork() -> None:
-    _LOCK.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_drop_inherited)
+os.register_at_fork(before=_before_fork, after_in_parent=_LOCK.release, after_in_child=_drop_inherited)
 
 
 def transaction(folder: Path, size: int | None) -> lmdb.Transaction:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from packer.transforms.encode import encode
 from packer_reader.crops import CenterCrop, Cut, Draw, HorizontalFlip, RandomResizedCrop, Resize, flip
-from packer_reader.decode import decode_field, decode_image
+from packer_reader.decode import decode_field, decode_image, decode_parts
 from packer_reader.errors import DamageError, UsageError
 from packer_reader.format.fields import FieldSpec
 from packer_reader.resize import resize
@@ -58,6 +58,35 @@ def test_images_of_another_dtype_than_the_manifests_are_refused(codec: str) -> N
 def test_images_of_another_size_than_their_slot_are_refused(codec: str) -> None:
     with pytest.raises(DamageError, match="instead of"):
         decode_image(spec(codec), encode(PIXELS, codec, 90), np.zeros((8, 11, 3), np.uint8))
+
+
+@pytest.mark.parametrize("marker", [b"\xff\x01", b"\xff\xd0", b"\xff\xd7"])
+def test_markers_without_a_length_are_passed_over(marker: bytes) -> None:
+    """libjpeg does, wherever they stand in a header."""
+    data = encode(PIXELS, "jpg", 90)
+    odd = data[:2] + marker + data[2:]
+    whole = Cut(0, 0, 8, 12, (8, 12))
+    assert (decode_image(spec("jpg"), odd) == decode_image(spec("jpg"), data)).all()
+    (part,) = decode_parts(spec("jpg"), odd, lambda *_: [whole])
+    assert (part.pixels == decode_image(spec("jpg"), data)).all()
+
+
+def test_smaller_images_leave_nothing_of_what_was_there() -> None:
+    with pytest.raises(DamageError, match="instead of"):
+        decode_image(spec("jpg", (16, 16, 3)), encode(PIXELS, "jpg", 90), np.zeros((16, 16, 3), np.uint8))
+
+
+def test_a_damaged_header_does_not_hurt_the_next_image() -> None:
+    data = encode(np.tile(PIXELS, (16, 16, 1)), "jpg", 90, roi=True)
+    field, scan = spec("jpg", (128, 192, 3)), data.index(b"\xff\xda")
+    damaged = data[: scan + 2] + b"\0\1" + data[scan + 4 :]
+    cut = Cut(100, 150, 8, 8, (8, 8))
+    (before,) = decode_parts(field, data, lambda *_: [cut])
+    expected = before.pixels.copy()
+    with pytest.raises(DamageError):
+        decode_parts(field, damaged, lambda *_: [cut])
+    (after,) = decode_parts(field, data, lambda *_: [cut])
+    assert (after.pixels == expected).all()
 
 
 @pytest.mark.parametrize("codec", ["jpg", "png", "webp", "npy"])

@@ -6,6 +6,8 @@ import copy
 import itertools
 import os
 import pickle
+import sys
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,28 @@ class Worker:
             if self.clock._counting == -1:
                 self.clock._counting, self.clock._iterations = os.getpid(), 0
             return self.clock.begin().epoch
+
+
+def test_threads_that_begin_at_once_have_epochs_of_their_own() -> None:
+    clock, began = EpochClock(), list[int]()
+    together = threading.Barrier(4)
+
+    def work() -> None:
+        together.wait()
+        for _ in range(50):
+            began.append(clock.begin().epoch)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(began) == list(range(200))
 
 
 @given(
