@@ -96,7 +96,7 @@ def test_a_loop_is_measured(setting: Setting, store: Path) -> None:
 
 def test_tune_says_what_to_paste(run: Callable[..., Any], tmp_path: Path) -> None:
     build(str(make_serials(tmp_path / "src", 300)), str(tmp_path / "o"), Recipe(), Job(workers=1))
-    options = ["--batch-size", 16, "--crop", 8, "--seconds", 0.05, "--limit", 4, "-o", tmp_path / "t.png"]
+    options = ["--batch-size", 16, "--crop", 8, "--seconds", 0.05, "--limit", 15, "-o", tmp_path / "t.png"]
     answer = json.loads(run("tune", tmp_path / "o", *options, "--json").stdout)
     rates = {json.dumps(one["setting"]): one["rate"] for one in answer["measured"]}
     assert len(rates) == len(answer["measured"]) >= 2
