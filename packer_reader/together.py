@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Near", "sent_together"]
 
-_SENT, _SENT_BYTES = 4, 8 << 20
+_SENT, _SENT_BYTES = 4, 32 << 20
 """Batches that are sent at a time, and their bytes together: at most."""
 
 _SAMPLES = 1 << 14
@@ -91,7 +91,8 @@ def sent_together(reader: BatchReader, batch_size: int | None, prefetch_factor: 
     """Batches that a worker sends at a time to a `Loader`: no more than its ring has slots for, with those it fills.
 
     Where nothing is decoded, DataLoader's queues take as long for a batch as filling it: sequences of 2,048 tokens in
-    batches of 512 come 1.4 times as fast four at a time.
+    batches of 512 come 1.4 times as fast four at a time. As int64 (8.4 MB a batch) they come 1.13 times as fast two at
+    a time and 1.27 times four at a time (1.05 to 1.1 on a faster machine), for up to 134 MB in each worker's ring.
     """
     if batch_size is None or not _copied(reader):
         return 1
