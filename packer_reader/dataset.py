@@ -164,8 +164,7 @@ class StreamDataset(IterableDataset[Any]):
         """How often `set_epoch` and `load_state_dict` were called here."""
 
     def __getstate__(self) -> dict[str, Any]:
-        course = replace(self.course, share=self.course.share.for_workers())
-        return self.__dict__ | {"course": course, "_running": None}
+        return self.__dict__ | {"course": replace(self.course, share=self.course.share.for_workers()), "_running": None}
 
     def __repr__(self) -> str:
         return f"StreamDataset({self.store!r}, batch_size={self.batch_size}, shuffle_buffer={self.shuffle_buffer})"
@@ -192,14 +191,15 @@ class StreamDataset(IterableDataset[Any]):
         """Batches of a whole epoch on this rank, or its samples without `batch_size`."""
         return len(self.course)
 
-    def memory(self, num_workers: int, prefetch_factor: int = 2) -> int:
+    def memory(self, num_workers: int, prefetch_factor: int = 2, sent_together: int = 1) -> int:
         """Bytes that a loop over DataLoader takes in all its processes, beside what it takes without any data.
 
-        Batches in shared memory are most of it. What `transform` makes is not counted. Through `packer_reader.loader`
-        small batches of tokens travel several at a time: give `prefetch_factor` times `sent_together(prefetch_factor)`.
+        Batches in shared memory are most of it; what `transform` makes is not counted. `packer_reader.loader` sends
+        batches of tokens several at a time: for it give `sent_together=ds.sent_together(prefetch_factor)`.
         """
         workers, ahead = whole("num_workers", num_workers, 0, 4096), whole("prefetch_factor", prefetch_factor, 1, 2**20)
-        return loop_bytes(self._reader, self.batch_size or SINGLES, self.shuffle_buffer, workers, ahead)
+        held = (ahead + 1) * whole("sent_together", sent_together, 1, 2**20)
+        return loop_bytes(self._reader, self.batch_size or SINGLES, self.shuffle_buffer, workers, held)
 
     def sent_together(self, prefetch_factor: int = 2) -> int:
         """Batches that a worker of `packer_reader.loader` sends at a time."""

@@ -23,20 +23,18 @@ _LOOKED_AT = 1000
 """Samples whose size stands for all where sizes differ."""
 
 
-def loop_bytes(reader: BatchReader, batch_size: int, shuffle_buffer: int, workers: int, prefetch: int) -> int:
+def loop_bytes(reader: BatchReader, batch_size: int, shuffle_buffer: int, workers: int, held: int) -> int:
     """Bytes that all processes take together, above the same loop over an empty data set.
-
-    Each worker reads `prefetch` batches ahead; one more is being trained on. In process there are two: the one that the
-    loop holds, and the next.
 
     Args:
         reader: of the store.
         batch_size: samples in a batch.
         shuffle_buffer: in samples.
         workers: DataLoader's `num_workers`.
-        prefetch: DataLoader's `prefetch_factor`.
+        held: batches of each worker, those that it has read ahead and those that are being trained on. In process there
+            are two: the one that the loop holds, and the next.
     """
-    batches = workers * (prefetch + 1) if workers else 2
+    batches = workers * held if workers else 2
     process = (_PROCESS if workers else 0) + (_OPENCV if reader.view.crop or reader.view.flip else 0)
     process += reader.scratch
     return (

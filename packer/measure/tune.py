@@ -187,7 +187,7 @@ class _Sweep:
 
 def _predicted(data: StreamDataset, setting: Setting) -> int:
     """Bytes of a loop through `packer_reader.loader`."""
-    return data.memory(setting.workers, setting.prefetch * data.sent_together(setting.prefetch))
+    return data.memory(setting.workers, setting.prefetch, data.sent_together(setting.prefetch))
 
 
 def _has_cuda() -> bool:

@@ -30,7 +30,7 @@ MEASURED = """
 import json, os, sys, time
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from packer_reader import RandomResizedCrop, StreamDataset
+from packer_reader import RandomResizedCrop, StreamDataset, loader
 
 class Empty(IterableDataset):
     def __iter__(self):
@@ -40,14 +40,14 @@ def bytes_of(pid):
     lines = open(f"/proc/{pid}/smaps_rollup").read().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Pss_Anon", "Pss_Shmem")))
 
-def loop(ds, workers, prefetch):
-    options = {"prefetch_factor": prefetch} if workers else {}
-    batches = DataLoader(ds, batch_size=None, num_workers=workers, **options)
-    peak, reading = 0, iter(batches)
-    for number, batch in zip(range(6), reading):
+def loop(make, ds, workers, prefetch, steps, **options):
+    options |= {"prefetch_factor": prefetch, "persistent_workers": True} if workers else {}
+    batches, peak = make(ds, num_workers=workers, **options), 0
+    for number, batch in zip(range(steps), batches):
         found, same = 0, 0
         while same < 5:  # until the workers have read all that they read ahead
-            now = bytes_of(os.getpid()) + sum(bytes_of(w.pid) for w in getattr(reading, "_workers", []))
+            running = getattr(batches._iterator, "_workers", [])
+            now = bytes_of(os.getpid()) + sum(bytes_of(worker.pid) for worker in running)
             same = same + 1 if now <= found * 1.002 else 0
             found = max(found, now)
             time.sleep(0.02)
@@ -56,10 +56,18 @@ def loop(ds, workers, prefetch):
 
 if __name__ == "__main__":
     store, workers, prefetch, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    empty = loop(Empty(), workers, prefetch)
+    empty = loop(DataLoader, Empty(), workers, prefetch, 6, batch_size=None)
     options = {"crop": RandomResizedCrop(256)} if kind == "crop" else {"seq_len": 1 << 14} if kind == "seq_len" else {}
-    ds = StreamDataset(store, batch_size=64, **options)
-    print(json.dumps([loop(ds, workers, prefetch) - empty, ds.memory(workers, prefetch)]))
+    if kind == "loader":
+        ds = StreamDataset(store, batch_size=32)
+        together = ds.sent_together(prefetch)
+        assert together == 4
+        took = loop(loader, ds, workers, prefetch, workers * (prefetch + 1) * together)
+        said = ds.memory(workers, prefetch, together)
+    else:
+        ds = StreamDataset(store, batch_size=64, **options)
+        took, said = loop(DataLoader, ds, workers, prefetch, 6, batch_size=None), ds.memory(workers, prefetch)
+    print(json.dumps([took - empty, said]))
 """
 
 
@@ -89,16 +97,19 @@ def test_memory_is_what_a_loop_takes(workers: tuple[int, int, str], large: Path,
     assert abs(took - said) < 0.1 * said, (took, said)
 
 
-@pytest.mark.parametrize("options", ["", "crop=RandomResizedCrop(9)", 'decode="bytes"'])
-def test_reading_loads_no_masked_arrays(options: str, store: Path) -> None:
-    """numpy's `unique` does, in each worker: 20 ms, and up to 6 MB."""
+def masked_arrays(store: Path, options: str) -> str:
+    """What of numpy's masked arrays reading a store loads: 20 ms and 6 MB in each worker, if anything."""
     program = (
         "import sys; from packer_reader import RandomResizedCrop, StreamDataset; "
-        f"ds = StreamDataset({str(store)!r}, batch_size=8, {options}); "
-        "print(len(list(ds)), [name for name in sys.modules if name.startswith('numpy.ma.')])"
+        f"assert list(StreamDataset({str(store)!r}, batch_size=8, {options})); "
+        "print([name for name in sys.modules if name.startswith('numpy.ma.')])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split(maxsplit=1)[1].strip() == "[]"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("options", ["", "crop=RandomResizedCrop(9)", 'decode="bytes"'])
+def test_images_load_no_masked_arrays(options: str, store: Path) -> None:
+    assert masked_arrays(store, options) == "[]"
 
 
 def test_memory_counts_lists_and_single_samples(tar_store: Path, large: Path) -> None:

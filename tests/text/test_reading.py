@@ -21,7 +21,7 @@ from packer import tokenized
 from packer_reader import MapDataset, Ragged, StreamDataset, document_ids, loader, position_ids
 from packer_reader.errors import NotFoundError, StateError, StoreError, UsageError
 from packer_reader.stores.rows import gather_ragged
-from tests.reader.test_memory import measured
+from tests.reader.test_memory import masked_arrays, measured
 from tests.text.documents import END, built, words, write
 
 if TYPE_CHECKING:
@@ -229,11 +229,18 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize(("pack", "options"), [("concat", ""), ("none", ""), ("none", "seq_len=16")])
+def test_tokens_load_no_masked_arrays(pack: str, options: str, container: str, stores: Path) -> None:
+    assert masked_arrays(stores / f"{pack}-{container}", options) == "[]"
+
+
 @pytest.mark.parametrize(
     ("workers", "store", "kind"),
     [
         (0, "documents", "seq_len"),
         (2, "sequences", ""),
+        (2, "sequences", "loader"),
         pytest.param(0, "sequences", "", marks=pytest.mark.slow),
         pytest.param(2, "documents", "seq_len", marks=pytest.mark.slow),
     ],
