@@ -104,7 +104,7 @@ class EpochClock:
         return Position(epoch, start)
 
     def begin(self) -> Position:
-        """An iteration begins in this process: where. Those of several threads get epochs of their own."""
+        """An iteration begins in this process: where. Those of several of its threads get epochs of their own."""
         with _COUNTING:
             return self._begin()
 

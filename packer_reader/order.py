@@ -104,11 +104,11 @@ class EpochOrder:
             return
         self._keys = (spec.seed, epoch, lane)
         self._block = spec.block
-        self._lay_blocks(self._counts)
+        self._lay_blocks()
         self._lay_cells(spec.window)
 
-    def _lay_blocks(self, counts: Ints) -> None:
-        k = self._block
+    def _lay_blocks(self) -> None:
+        k, counts = self._block, self._counts
         blocks = -(-counts // k)
         ends = np.cumsum(blocks)
         self._blocks, self._first_block = int(ends[-1]), ends - blocks

@@ -53,8 +53,8 @@ def spans_of(store: Store, numbers: Ints, fields: Sequence[int]) -> Spans:
 def distinct(numbers: Ints) -> Ints:
     """Each of some numbers, (n,), once, rising.
 
-    numpy's `unique` takes twice to ten times as long, and its first call in a process loads masked arrays (20 ms, and
-    some MB in each worker).
+    numpy's `unique` takes 3 to 15 times as long for 16,384 of them, and its first call loads masked arrays: 20 ms, and
+    6 MB in each worker.
     """
     found = np.sort(numbers)
     new = np.ones(len(found), np.bool_)

@@ -55,9 +55,10 @@ def test_images_of_another_dtype_than_the_manifests_are_refused(codec: str) -> N
 
 
 @pytest.mark.parametrize("codec", ["jpg", "png", "webp", "npy"])
-def test_images_of_another_size_than_their_slot_are_refused(codec: str) -> None:
+@pytest.mark.parametrize("slot", [(8, 11, 3), (12, 8, 3), (9, 12, 3), (16, 16, 3)])
+def test_images_of_another_size_than_their_slot_are_refused(codec: str, slot: tuple[int, ...]) -> None:
     with pytest.raises(DamageError, match="instead of"):
-        decode_image(spec(codec), encode(PIXELS, codec, 90), np.zeros((8, 11, 3), np.uint8))
+        decode_image(spec(codec, (16, 16, 3)), encode(PIXELS, codec, 90), np.zeros(slot, np.uint8))
 
 
 @pytest.mark.parametrize("marker", [b"\xff\x01", b"\xff\xd0", b"\xff\xd7"])
@@ -69,11 +70,6 @@ def test_markers_without_a_length_are_passed_over(marker: bytes) -> None:
     assert (decode_image(spec("jpg"), odd) == decode_image(spec("jpg"), data)).all()
     (part,) = decode_parts(spec("jpg"), odd, lambda *_: [whole])
     assert (part.pixels == decode_image(spec("jpg"), data)).all()
-
-
-def test_smaller_images_leave_nothing_of_what_was_there() -> None:
-    with pytest.raises(DamageError, match="instead of"):
-        decode_image(spec("jpg", (16, 16, 3)), encode(PIXELS, "jpg", 90), np.zeros((16, 16, 3), np.uint8))
 
 
 def test_a_damaged_header_does_not_hurt_the_next_image() -> None:
